@@ -1,0 +1,164 @@
+"""Every error of the public API, one line of meaning each.
+
+An error's docstring is its default message. `code` is stable and is what the model, the kit and reports compare.
+No error carries SQL, parameters, URLs, passwords or driver text, and none has a `__cause__` or `__context__` that does.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PersistenceError(Exception):
+    """The store could not carry out the operation."""
+
+    code: str = "persistence_error"
+    retryable: bool = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        operation: str | None = None,
+        run_id: str | None = None,
+        kind: str | None = None,
+        db_code: str | None = None,
+        constraint: str | None = None,
+        attempts: int = 1,
+        error_id: str | None = None,
+    ) -> None:
+        text = message or (type(self).__doc__ or "").split("\n\n")[0]
+        if operation is not None:
+            text = f"{operation}: {text}"
+        if error_id is not None:
+            text = f"{text} [error {error_id}]"
+        super().__init__(text)
+        self.operation = operation
+        """The StateStore method that was called."""
+        self.run_id = run_id
+        self.kind = kind
+        """The DbErrorKind of the database's answer, when there was one."""
+        self.db_code = db_code
+        """SQLSTATE or errno, when the driver gives one."""
+        self.constraint = constraint
+        """Name of a violated constraint of our own schema."""
+        self.attempts = attempts
+        """How many transactions were tried."""
+        self.error_id = error_id
+        """The id under which the logger `dendrux.store` wrote the same facts."""
+
+
+class StoreOutcomeUnknown(PersistenceError):
+    """The connection failed during COMMIT and the store cannot prove whether the write happened.
+
+    Never run claimed work on it and never retry a claim blindly: lease and reclaim recover the run.
+    """
+
+    code = "store_outcome_unknown"
+
+
+class StoreUnavailableError(PersistenceError):
+    """The database cannot be reached. Nothing was written; try again later."""
+
+    code = "store_unavailable"
+    retryable = True
+
+
+class StoreBusyError(PersistenceError):
+    """Locks held by others outlasted the store's retries. Nothing was written; try again later."""
+
+    code = "store_busy"
+    retryable = True
+
+
+class StatementTooLargeError(PersistenceError):
+    """The database refuses a statement of this size. Store less in one write, or raise the server's limit."""
+
+    code = "statement_too_large"
+
+
+class WriteConflictError(PersistenceError):
+    """A row with this identity or at this position exists and holds something else."""
+
+    code = "write_conflict"
+
+
+class StaleClaimError(PersistenceError):
+    """Another owner holds this run now. Drop the work; do not retry the write."""
+
+    code = "stale_claim"
+
+
+class RunClosedError(PersistenceError):
+    """The parent run has ended or is being cancelled, so it can have no new child."""
+
+    code = "run_closed"
+
+
+class SchemaNotInitializedError(PersistenceError):
+    """The database has no dendrux tables. Create them once with Base.metadata.create_all or `dendrux db migrate`."""
+
+    code = "schema_not_initialized"
+
+
+class SchemaOutOfDateError(PersistenceError):
+    """The database's dendrux tables are older than this release. Run `dendrux db migrate`."""
+
+    code = "schema_out_of_date"
+
+
+class RunNotFoundError(LookupError):
+    """The run does not exist, or is outside the given tenant scope."""
+
+    code: ClassVar[str] = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} does not exist or is outside the given tenant scope")
+        self.run_id = run_id
+
+
+class RunAlreadyTerminalError(RuntimeError):
+    """The run has ended; its log, conversation and tool calls are final."""
+
+    code: ClassVar[str] = "run_terminal"
+
+    def __init__(self, run_id: str, current_status: str) -> None:
+        super().__init__(f"run {run_id!r} has ended with status {current_status!r}; nothing can be added to it")
+        self.run_id = run_id
+        self.current_status = current_status
+
+
+class IdempotencyConflictError(RuntimeError):
+    """The idempotency key was used before with another fingerprint."""
+
+    code: ClassVar[str] = "idempotency_conflict"
+
+    def __init__(self, run_id: str, idempotency_key: str) -> None:
+        super().__init__(f"idempotency key {idempotency_key!r} was used for run {run_id!r} with another fingerprint")
+        self.run_id = run_id
+        self.idempotency_key = idempotency_key
+
+
+class StoreCapabilityError(TypeError):
+    """A store declares a capability that its methods do not keep. The message names the repair."""
+
+    code: ClassVar[str] = "store_capability"
+
+    def __init__(self, message: str, *, capability: str, store: str) -> None:
+        super().__init__(message)
+        self.capability = capability
+        self.store = store
+
+
+REFUSALS: tuple[type[Exception], ...] = (
+    WriteConflictError,
+    StaleClaimError,
+    RunClosedError,
+    RunNotFoundError,
+    RunAlreadyTerminalError,
+    IdempotencyConflictError,
+)
+"""Outcomes by which a store says no for a reason of state: observations like any value."""
+
+UNAVAILABLE: tuple[type[PersistenceError], ...] = (StoreUnavailableError, StoreBusyError)
+"""Outcomes that promise no effect."""

@@ -1,0 +1,1 @@
+"""What an agent run needs of a store: the StateStore protocol and its values."""

@@ -1,0 +1,385 @@
+"""The StateStore protocol: every operation of a store, in the order a run lives.
+
+What each one means is written once, as a step of the reference model (`dendrux_model.operations`), and explained in
+`docs/operations/<noun>.md`. Parameters that recur:
+
+- `tenant_id`: UNSCOPED applies no predicate, None matches untenanted runs only, a string exactly that tenant.
+- `claim_epoch`: the caller owns the run under this epoch; any other epoch is refused with StaleClaimError.
+- `..._id` of a row or event: minted by the caller, makes the write repeatable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from dendrux.runtime.values import (
+    BlobEdge,
+    CreateRunResult,
+    EventWrite,
+    JsonObject,
+    LLMInteractionRecord,
+    NoteRecord,
+    RunControl,
+    RunEventRecord,
+    RunRecord,
+    SeedTrace,
+    ToolCallRecord,
+    TraceRecord,
+    TraceWrite,
+    UsageStats,
+)
+from dendrux.vocabulary import UNSCOPED, NoteOutcome, TenantScope, TraceKind
+
+__all__ = [
+    "UNSCOPED",
+    "BlobEdge",
+    "CreateRunResult",
+    "EventWrite",
+    "LLMInteractionRecord",
+    "NoteRecord",
+    "RunControl",
+    "RunEventRecord",
+    "RunRecord",
+    "SeedTrace",
+    "StateStore",
+    "TenantScope",
+    "ToolCallRecord",
+    "TraceRecord",
+    "TraceWrite",
+    "UsageStats",
+]
+
+
+class StateStore(Protocol):
+    """What the runtime and the certification kit ask of any store."""
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    async def create_run(
+        self,
+        run_id: str,
+        agent_name: str,
+        *,
+        input_data: JsonObject | None = None,
+        model: str | None = None,
+        strategy: str | None = None,
+        parent_run_id: str | None = None,
+        delegation_level: int = 0,
+        tenant_id: str | None = None,
+        meta: JsonObject | None = None,
+        idempotency_key: str | None = None,
+        idempotency_fingerprint: str | None = None,
+        retry_of_run_id: str | None = None,
+        parent_claim_epoch: int | None = None,
+    ) -> CreateRunResult: ...
+
+    async def get_run(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> RunRecord | None: ...
+
+    async def update_run_meta(self, run_id: str, patch: JsonObject, *, claim_epoch: int | None = None) -> None: ...
+
+    async def get_pii_mapping(self, run_id: str) -> dict[str, str] | None: ...
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+
+    async def claim_paused_run(
+        self, run_id: str, *, expected_status: str, tenant_id: TenantScope = UNSCOPED
+    ) -> int | None: ...
+
+    async def submit_and_claim(
+        self,
+        run_id: str,
+        *,
+        expected_status: str,
+        submitted_data: JsonObject,
+        submission_id: str | None = None,
+        validate: Callable[[JsonObject], None] | None = None,
+        tenant_id: TenantScope = UNSCOPED,
+    ) -> int | None: ...
+
+    async def release_run_claim(self, run_id: str, *, claim_epoch: int) -> bool: ...
+
+    # -- control ------------------------------------------------------------------------------------------------------
+
+    async def request_cancel(self, run_id: str) -> bool: ...
+
+    async def request_pause(self, run_id: str, *, reason: str | None = None) -> bool: ...
+
+    async def get_run_control(self, run_id: str) -> RunControl: ...
+
+    # -- pauses -------------------------------------------------------------------------------------------------------
+
+    async def pause_with_event(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        pause_data: JsonObject,
+        event_data: JsonObject | None = None,
+        event_id: str | None = None,
+        iteration_count: int | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        total_usage: UsageStats | None = None,
+        claim_epoch: int | None = None,
+    ) -> int | None: ...
+
+    async def try_pause_run(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        pause_data: JsonObject,
+        iteration_count: int | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        total_usage: UsageStats | None = None,
+        claim_epoch: int | None = None,
+    ) -> bool: ...
+
+    async def pause_run(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        pause_data: JsonObject,
+        iteration_count: int | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        total_usage: UsageStats | None = None,
+        claim_epoch: int | None = None,
+    ) -> None: ...
+
+    async def get_pause_state(self, run_id: str) -> JsonObject | None: ...
+
+    # -- finish -------------------------------------------------------------------------------------------------------
+
+    async def finalize_with_event(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        allowed_current_statuses: Sequence[str],
+        event_type: str,
+        event_data: JsonObject | None = None,
+        event_id: str | None = None,
+        answer: str | None = None,
+        error: str | None = None,
+        iteration_count: int | None = None,
+        total_usage: UsageStats | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        failure_reason: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> int | None: ...
+
+    async def finalize_run(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        answer: str | None = None,
+        error: str | None = None,
+        iteration_count: int | None = None,
+        total_usage: UsageStats | None = None,
+        expected_current_status: str | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        failure_reason: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> bool: ...
+
+    async def finalize_run_if_status_in(
+        self,
+        run_id: str,
+        *,
+        status: str,
+        allowed_current_statuses: Sequence[str],
+        answer: str | None = None,
+        error: str | None = None,
+        iteration_count: int | None = None,
+        total_usage: UsageStats | None = None,
+        pii_mapping: dict[str, str] | None = None,
+        failure_reason: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> bool: ...
+
+    # -- leases -------------------------------------------------------------------------------------------------------
+
+    async def touch_progress(self, run_id: str, *, claim_epoch: int | None = None) -> bool: ...
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    async def save_run_event(
+        self,
+        run_id: str,
+        *,
+        event_type: str,
+        iteration_index: int = 0,
+        correlation_id: str | None = None,
+        data: JsonObject | None = None,
+        event_id: str | None = None,
+        claim_epoch: int | None = None,
+        sequence_index: int | None = None,
+    ) -> int: ...
+
+    async def get_run_events(
+        self,
+        run_id: str,
+        *,
+        after_sequence_index: int | None = None,
+        limit: int = 1000,
+        event_types: Sequence[str] | None = None,
+        before: datetime | None = None,
+    ) -> list[RunEventRecord]: ...
+
+    # -- traces -------------------------------------------------------------------------------------------------------
+
+    async def save_trace(
+        self,
+        run_id: str,
+        role: str,
+        content: str,
+        *,
+        order_index: int,
+        meta: JsonObject | None = None,
+        trace_id: str | None = None,
+        trace_kind: TraceKind = "message",
+        claim_epoch: int | None = None,
+    ) -> None: ...
+
+    async def get_traces(self, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[TraceRecord]: ...
+
+    # -- tool calls ---------------------------------------------------------------------------------------------------
+
+    async def save_tool_call(
+        self,
+        run_id: str,
+        *,
+        tool_call_id: str,
+        provider_tool_call_id: str | None,
+        tool_name: str,
+        target: str,
+        params: JsonObject | None,
+        result_payload: str,
+        success: bool,
+        duration_ms: int,
+        iteration_index: int,
+        error_message: str | None = None,
+        meta: JsonObject | None = None,
+        row_id: str | None = None,
+        outcome: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> None: ...
+
+    async def get_tool_calls(
+        self,
+        run_id: str,
+        *,
+        iteration_index: int | None = None,
+        limit: int = 1000,
+        offset: int = 0,
+        before: datetime | None = None,
+    ) -> list[ToolCallRecord]: ...
+
+    # -- usage --------------------------------------------------------------------------------------------------------
+
+    async def save_usage(
+        self,
+        run_id: str,
+        *,
+        iteration_index: int,
+        usage: UsageStats,
+        model: str | None = None,
+        provider: str | None = None,
+        duration_ms: int | None = None,
+        meta: JsonObject | None = None,
+        usage_id: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> None: ...
+
+    async def save_llm_interaction(
+        self,
+        run_id: str,
+        *,
+        iteration_index: int,
+        usage: UsageStats,
+        model: str | None = None,
+        provider: str | None = None,
+        duration_ms: int | None = None,
+        semantic_request: JsonObject | None = None,
+        semantic_response: JsonObject | None = None,
+        provider_request: JsonObject | None = None,
+        provider_response: JsonObject | None = None,
+        guardrail_findings: JsonObject | None = None,
+        interaction_id: str | None = None,
+        claim_epoch: int | None = None,
+    ) -> None: ...
+
+    async def get_llm_interactions(
+        self,
+        run_id: str,
+        *,
+        iteration_index: int | None = None,
+        limit: int = 1000,
+        offset: int = 0,
+        before: datetime | None = None,
+    ) -> list[LLMInteractionRecord]: ...
+
+    # -- notes --------------------------------------------------------------------------------------------------------
+
+    async def add_note(
+        self,
+        run_id: str,
+        *,
+        note_id: str,
+        text: str,
+        metadata: Any = None,
+        max_pending: int = 100,
+        tenant_id: TenantScope = UNSCOPED,
+        claim_epoch: int | None = None,
+    ) -> NoteOutcome: ...
+
+    async def get_notes(
+        self,
+        run_id: str,
+        *,
+        undelivered_only: bool = False,
+        limit: int = 1000,
+        after: str | None = None,
+        tenant_id: TenantScope = UNSCOPED,
+    ) -> list[NoteRecord]: ...
+
+    async def mark_notes_delivered(
+        self, run_id: str, note_ids: Sequence[str], *, iteration: int, claim_epoch: int | None = None
+    ) -> int: ...
+
+    # -- listing ------------------------------------------------------------------------------------------------------
+
+    async def list_runs(
+        self,
+        *,
+        limit: int = 50,
+        offset: int = 0,
+        tenant_id: TenantScope = UNSCOPED,
+        status: str | Sequence[str] | None = None,
+        agent_name: str | None = None,
+        parent_run_id: str | None = None,
+        started_after: datetime | None = None,
+        started_before: datetime | None = None,
+        metadata_filter: JsonObject | None = None,
+    ) -> list[RunRecord]: ...
+
+    async def count_runs(
+        self,
+        *,
+        tenant_id: TenantScope = UNSCOPED,
+        status: str | Sequence[str] | None = None,
+        agent_name: str | None = None,
+        parent_run_id: str | None = None,
+        started_after: datetime | None = None,
+        started_before: datetime | None = None,
+        metadata_filter: JsonObject | None = None,
+    ) -> int: ...
+
+    async def get_run_statuses(self, run_ids: Sequence[str]) -> dict[str, str]: ...
+
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None: ...

@@ -1,0 +1,227 @@
+"""Values and records that cross the StateStore protocol. All frozen; all importable from `dendrux.runtime.state`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from dendrux.vocabulary import CreateOutcome, TraceKind
+
+JsonObject = dict[str, Any]
+
+
+# -- values that callers pass -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageStats:
+    """Tokens and cost of one model call, or of a run. `input_tokens` counts fresh tokens only; cost in US dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: Decimal | float | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cost_source: str | None = None
+    """Where the cost came from. Not persisted, and no part of retry equality."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventWrite:
+    """An event that an operation writes together with the change it describes."""
+
+    event_type: str
+    data: JsonObject | None = None
+    event_id: str | None = None
+    iteration_index: int = 0
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceWrite:
+    """A message of the conversation that an operation writes together with the change it belongs to."""
+
+    role: str
+    content: str
+    order_index: int
+    meta: JsonObject | None = None
+    trace_id: str | None = None
+    trace_kind: TraceKind = "message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedTrace:
+    """A message a run starts with. Seeds take the order indexes 0..k-1."""
+
+    role: str
+    content: str
+    meta: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobEdge:
+    """A reference from one row of a run to a stored blob."""
+
+    tenant_scope: str
+    sha256: str
+    owner_kind: str
+    owner_id: str
+    ordinal: int
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRunResult:
+    """What create_run found or made. `claim_epoch` is the epoch the caller owns only when `outcome` is `created`."""
+
+    run_id: str
+    outcome: CreateOutcome
+    status: str
+    format: int
+    claim_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunControl:
+    """What an owner asks between two steps, read at once."""
+
+    cancel_requested: bool = False
+    pause_requested: bool = False
+    has_pending_notes: bool = False
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run as stored. Times are aware UTC with microseconds."""
+
+    id: str
+    tenant_id: str | None
+    agent_name: str
+    status: str
+    format: int
+    claim_epoch: int
+    claimed_epoch: int | None
+    paused_status: str | None
+    iteration_count: int
+    input_data: JsonObject | None
+    answer: str | None
+    error: str | None
+    failure_reason: str | None
+    model: str | None
+    strategy: str | None
+    meta: JsonObject | None
+    parent_run_id: str | None
+    delegation_level: int
+    retry_of_run_id: str | None
+    idempotency_key: str | None
+    cancel_requested: bool
+    pause_requested: bool
+    reclaim_count: int
+    total_input_tokens: int
+    total_output_tokens: int
+    total_cache_read_tokens: int
+    total_cache_creation_tokens: int
+    total_reasoning_tokens: int
+    total_cost_usd: float | None
+    lease_expired_at: datetime | None
+    last_progress_at: datetime | None
+    paused_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEventRecord:
+    """One entry of a run's log. `sequence_index` counts from 0 without gaps."""
+
+    id: str
+    run_id: str
+    event_type: str
+    sequence_index: int
+    iteration_index: int
+    correlation_id: str | None
+    data: JsonObject | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord:
+    """One message of a run's conversation."""
+
+    id: str
+    role: str
+    content: str
+    order_index: int
+    meta: JsonObject | None
+    trace_kind: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRecord:
+    """One tool call of a run. `result` is the decoded payload; undecodable text is kept as `{"raw": text}`."""
+
+    id: str
+    tool_call_id: str
+    provider_tool_call_id: str | None
+    tool_name: str
+    target: str
+    params: JsonObject | None
+    result: Any
+    success: bool
+    duration_ms: int | None
+    iteration_index: int | None
+    error_message: str | None
+    meta: JsonObject | None
+    outcome: str | None
+    attempt: int
+    started_epoch: int | None
+    trace_id: str | None
+    completed: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMInteractionRecord:
+    """One call of a model. Cost in US dollars, rounded to six decimal places."""
+
+    id: str
+    iteration_index: int
+    model: str | None
+    provider: str | None
+    semantic_request: JsonObject | None
+    semantic_response: JsonObject | None
+    provider_request: JsonObject | None
+    provider_response: JsonObject | None
+    guardrail_findings: JsonObject | None
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    cost_usd: float | None
+    duration_ms: int | None
+    cache_read_input_tokens: int | None
+    cache_creation_input_tokens: int | None
+    reasoning_tokens: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRecord:
+    """One note in a run's inbox; `delivered_at` is None until the owner marked it delivered."""
+
+    id: str
+    run_id: str
+    text: str
+    metadata: Any
+    created_at: datetime
+    delivered_at: datetime | None
+    delivered_iteration: int | None

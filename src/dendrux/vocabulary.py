@@ -1,0 +1,97 @@
+"""The words that the store, the model and the kit share: statuses, event types, bounds, scopes.
+
+Nothing here decides anything. The model and the store each implement the rules on their own; they agree on names only.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Literal
+
+# -- statuses ---------------------------------------------------------------------------------------------------------
+
+RUNNING: Final = "running"
+PENDING: Final = "pending"
+"""Declared for readers of old rows; nothing writes it."""
+
+PAUSED_STATUSES: Final = frozenset({"waiting_client_tool", "waiting_human_input", "waiting_approval", "paused"})
+"""A run that waits for somebody: it has a pause document and can be claimed."""
+
+TERMINAL_STATUSES: Final = frozenset({"success", "error", "max_iterations", "cancelled"})
+"""A run that has ended. No operation leaves these."""
+
+OPEN_STATUSES: Final = PAUSED_STATUSES | {RUNNING}
+STATUSES: Final = OPEN_STATUSES | TERMINAL_STATUSES | {PENDING}
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+RUN_PAUSED: Final = "run.paused"
+
+TERMINAL_EVENTS: Final = {
+    "run.completed": frozenset({"success", "error", "max_iterations"}),
+    "run.error": frozenset({"error"}),
+    "run.cancelled": frozenset({"cancelled"}),
+    "run.interrupted": frozenset({"error"}),
+    "run.abandoned": frozenset({"error"}),
+}
+"""Each event type that ends a log, with the statuses it may come with."""
+
+FINALIZE_EVENTS: Final = frozenset({"run.completed", "run.error", "run.cancelled"})
+"""What finalize_with_event may write; the other terminal types belong to the sweeps."""
+
+RESERVED_EVENTS: Final = frozenset(TERMINAL_EVENTS) | {RUN_PAUSED, "run.lease_expired", "run.reclaimed"}
+"""On format 2 these are written by their own operations and never by save_run_event."""
+
+# -- traces and notes -------------------------------------------------------------------------------------------------
+
+TRACE_KINDS: Final = frozenset({"seed", "message", "observation", "rewrite", "final"})
+TraceKind = Literal["seed", "message", "observation", "rewrite", "final"]
+NoteOutcome = Literal["added", "duplicate", "full", "closed"]
+CreateOutcome = Literal["created", "existing_active", "existing_terminal"]
+
+# -- meta keys owned by the store -------------------------------------------------------------------------------------
+
+META_PAUSE_REQUEST: Final = "dendrux.pause_request"
+META_ERROR_INFO: Final = "dendrux.error_info"
+META_LOOP: Final = "dendrux.loop"
+RECOVERABLE_LOOP: Final = "react"
+
+# -- capabilities -----------------------------------------------------------------------------------------------------
+
+CAPABILITIES: Final = ("fenced_writes", "retry_ids", "checkpointing", "atomic_completion", "recovery")
+"""In the order the reports print them."""
+
+FORMAT_2_CAPABILITIES: Final = frozenset({"fenced_writes", "retry_ids", "checkpointing", "atomic_completion"})
+DEPLOYMENTS: Final = ("single_process", "single_host", "multi_server")
+Deployment = Literal["single_process", "single_host", "multi_server"]
+
+# -- bounds, in code points unless said -------------------------------------------------------------------------------
+
+ID_LENGTH: Final = 64
+"""Run, row, event, note, submission and blob ids; idempotency fingerprints."""
+NAME_LENGTH: Final = 255
+"""Tenants, keys, agent and tool names, models, provider and correlation ids."""
+TYPE_LENGTH: Final = 100
+"""Event types, statuses, strategies, failure reasons."""
+LIMIT_MAX: Final = 1000
+"""Rows in one page of any read."""
+STATUSES_MAX: Final = 200
+"""Run ids in one get_run_statuses."""
+MONEY_MAX: Final = 10**11
+"""Largest cost, in US dollars; stored with six decimal places."""
+
+# -- tenant scope -----------------------------------------------------------------------------------------------------
+
+
+class Unscoped(Enum):
+    """The type of UNSCOPED: no tenant predicate at all."""
+
+    UNSCOPED = "unscoped"
+
+    def __repr__(self) -> str:
+        return "UNSCOPED"
+
+
+UNSCOPED: Final = Unscoped.UNSCOPED
+TenantScope = str | None | Unscoped
+"""UNSCOPED reads every tenant, None only untenanted runs, a string exactly that tenant."""
