@@ -1,0 +1,50 @@
+# Everything a checkout needs. The first run makes a virtual environment; later runs reuse it.
+#   make test PYTHON=python3.12 VENV=.venv312    another interpreter, in an environment of its own
+
+VENV   ?= .venv
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+STAMP  := $(VENV)/.installed
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help certify test full lint types imports docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+certify: $(STAMP) ## Certify the built-in SQLite store on a temporary file
+	@$(BIN)/dendrux certify sqlite
+
+test: $(STAMP) lint types ## Run the whole suite: lint, types, and all tests against every database found
+	@$(BIN)/python -m pytest $(ARGS)
+
+full: $(STAMP) lint types ## Run the whole suite with large budgets for machines, matrices and exploration
+	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## Check style
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## Check types, strictly
+	@$(BIN)/mypy
+
+imports: $(STAMP) ## Check which package may import which
+	@$(BIN)/lint-imports
+
+docs: $(STAMP) ## Build the documentation into site/
+	@$(BIN)/mkdocs build --strict
+
+clean: ## Remove the environment and everything built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "missing: Python 3.11 or later (or name one: make PYTHON=path/to/python)" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| { echo "missing: Python 3.11 or later; '$(PYTHON)' is not one that runs" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null \
+		|| { echo "missing: the venv module of $(PYTHON) (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	@echo "installing into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --editable ".[testkit]" --group dev
+	@touch $@

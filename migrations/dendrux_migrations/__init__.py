@@ -1,0 +1,1 @@
+"""Schema revisions of the built-in stores, shipped with the package."""
