@@ -1,5 +1,5 @@
 # Everything a checkout needs. The first run makes a virtual environment; later runs reuse it.
-#   make test PYTHON=python3.12 VENV=.venv312    another interpreter, in an environment of its own
+#   make test PYTHON=python3.12 VENV=build/py312    another interpreter, in its own environment
 
 VENV   ?= .venv
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
@@ -31,11 +31,11 @@ types: $(STAMP) ## Check types, strictly
 imports: $(STAMP) ## Check which package may import which
 	@$(BIN)/lint-imports
 
-docs: $(STAMP) ## Build the documentation into site/
+docs: $(STAMP) ## Build the documentation into build/site
 	@$(BIN)/mkdocs build --strict
 
 clean: ## Remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "missing: Python 3.11 or later (or name one: make PYTHON=path/to/python)" >&2; exit 1; }
