@@ -1,0 +1,58 @@
+"""Every operation of a store as a value, one module per noun.
+
+`OPERATIONS` holds them by name; each class is named after the StateStore method it stands for.
+"""
+
+from dendrux_model.operations.base import OPERATIONS, LostAck, Operation, Step
+from dendrux_model.operations.claims import ClaimPausedRun, ReleaseRunClaim, SubmitAndClaim
+from dendrux_model.operations.control import GetRunControl, RequestCancel, RequestPause
+from dendrux_model.operations.events import GetRunEvents, SaveRunEvent
+from dendrux_model.operations.finish import FinalizeRun, FinalizeRunIfStatusIn, FinalizeWithEvent
+from dendrux_model.operations.leases import TouchProgress
+from dendrux_model.operations.listing import CountRuns, GetRunStatuses, ListRuns
+from dendrux_model.operations.notes import AddNote, GetNotes, MarkNotesDelivered
+from dendrux_model.operations.pauses import GetPauseState, PauseRun, PauseWithEvent, TryPauseRun
+from dendrux_model.operations.runs import CreateRun, GetPiiMapping, GetRun, UpdateRunMeta
+from dendrux_model.operations.tool_calls import GetToolCalls, SaveToolCall
+from dendrux_model.operations.traces import GetTraces, SaveTrace
+from dendrux_model.operations.usage import GetLLMInteractions, SaveLLMInteraction, SaveUsage
+
+__all__ = [
+    "OPERATIONS",
+    "AddNote",
+    "ClaimPausedRun",
+    "CountRuns",
+    "CreateRun",
+    "FinalizeRun",
+    "FinalizeRunIfStatusIn",
+    "FinalizeWithEvent",
+    "GetLLMInteractions",
+    "GetNotes",
+    "GetPauseState",
+    "GetPiiMapping",
+    "GetRun",
+    "GetRunControl",
+    "GetRunEvents",
+    "GetRunStatuses",
+    "GetToolCalls",
+    "GetTraces",
+    "ListRuns",
+    "LostAck",
+    "MarkNotesDelivered",
+    "Operation",
+    "PauseRun",
+    "PauseWithEvent",
+    "ReleaseRunClaim",
+    "RequestCancel",
+    "RequestPause",
+    "SaveLLMInteraction",
+    "SaveRunEvent",
+    "SaveToolCall",
+    "SaveTrace",
+    "SaveUsage",
+    "Step",
+    "SubmitAndClaim",
+    "TouchProgress",
+    "TryPauseRun",
+    "UpdateRunMeta",
+]

@@ -1,0 +1,72 @@
+"""What every operation value has: a step, a method it stands for, and the facts that machines need of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from dendrux_model.outcomes import Outcome
+from dendrux_model.values import content_key
+from dendrux_model.world import World
+
+Step = tuple[World, Outcome]
+
+LostAck = Literal["claim", "identity", "natural", "unknown", "read"]
+"""What a store may answer when the acknowledgement of COMMIT is lost.
+
+claim: always the unknown outcome, whatever a later read shows. identity: the real outcome, found by repeating.
+natural: repeating is harmless, so the real outcome. unknown: nothing makes the call repeatable.
+"""
+
+OPERATIONS: dict[str, type[Operation]] = {}
+"""Every operation of the model by class name, in the order the nouns are imported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One call of the StateStore method that this class is named after."""
+
+    lost_ack: ClassVar[LostAck]
+    noun: ClassVar[str]
+    method: ClassVar[str]
+    fenced: ClassVar[bool] = False
+    """Whether the method takes `claim_epoch=`."""
+    identity: ClassVar[str | None] = None
+    """The parameter that makes a repeat recognisable."""
+    not_persisted: ClassVar[frozenset[str]] = frozenset()
+    """Parameters beside the epoch and the ids that are no part of retry equality."""
+
+    def __init_subclass__(cls, *, lost_ack: LostAck | None = None, identity: str | None = None, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        cls.noun = cls.__module__.rsplit(".", 1)[1]
+        if lost_ack is None:
+            return
+        cls.lost_ack = lost_ack
+        cls.identity = identity
+        cls.method = re.sub(r"(?<!^)(?<!L)(?<!LL)(?=[A-Z])", "_", cls.__name__).lower()
+        cls.fenced = "claim_epoch" in cls.__annotations__
+        OPERATIONS[cls.__name__] = cls
+
+    def step(self, world: World) -> Step:
+        """What the operation does to this world, and what it answers."""
+        raise NotImplementedError
+
+    @cached_property
+    def content(self) -> str:
+        """Equal for two calls that persist the same: what a retry by identity compares."""
+        left_out = self.not_persisted | {"claim_epoch", "run_id", self.identity}
+        return content_key(type(self).__name__, {k: v for k, v in self.persisted().items() if k not in left_out})
+
+    def persisted(self) -> dict[str, Any]:
+        """What the call stores, as it stores it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of the method."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def __str__(self) -> str:
+        given = (f for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"{self.method}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"

@@ -1,0 +1,103 @@
+"""Who owns a run: claims of paused runs, each under a new epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
+from dendrux_model import rules
+from dendrux_model.operations.base import Operation, Step
+from dendrux_model.outcomes import CONFLICT, FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Returned
+from dendrux_model.values import members
+from dendrux_model.world import Run, Submission, World, find, put
+
+
+def claimed(run: Run, now: int, submission: Submission | None) -> Run:
+    """The run under its next owner: running, epoch + 1, a fresh lease; the pause document stays."""
+    epoch = run.claim_epoch + 1
+    return run._replace(
+        status=RUNNING,
+        claim_epoch=epoch,
+        claimed_epoch=epoch,
+        submission=submission,
+        progress_at=now,
+        updated_at=now,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimPausedRun(Operation, lost_ack="claim"):
+    """Take a paused run. Answers the new epoch, or None to whoever came too late."""
+
+    run_id: str
+    expected_status: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None or not rules.in_scope(run, self.tenant_id):
+            return world, NOT_FOUND
+        if not rules.claimable(run, self.expected_status):
+            return world, NONE
+        after = claimed(run, world.now, None)
+        return put(world, after), Returned(after.claim_epoch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitAndClaim(Operation, lost_ack="claim"):
+    """Take a paused run and leave a submission beside its document. `validate` names how the caller judges it."""
+
+    run_id: str
+    expected_status: str
+    submitted_data: dict[str, Any]
+    submission_id: str | None = None
+    validate: Literal["accept", "refuse"] | None = None
+    tenant_id: TenantScope = UNSCOPED
+
+    not_persisted = frozenset({"expected_status", "submission_id", "validate", "tenant_id"})
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None or not rules.in_scope(run, self.tenant_id):
+            return world, NOT_FOUND
+        held = run.submission
+        if held is not None and self.submission_id is not None and held.id == self.submission_id:
+            if held.content != self.content:
+                return world, CONFLICT
+            return world, OUTCOME_UNKNOWN if rules.unconsumed(run) else NONE
+        if not rules.claimable(run, self.expected_status):
+            return world, NONE
+        if self.validate == "refuse":
+            return world, VALIDATION
+        submission = Submission(self.submission_id, self.content, members(self.submitted_data) or ())
+        after = claimed(run, world.now, submission)
+        return put(world, after), Returned(after.claim_epoch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRunClaim(Operation, lost_ack="unknown"):
+    """Hand a claim back unused. The epoch stays, so the next claim gets a new one."""
+
+    run_id: str
+    claim_epoch: int
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None:
+            return world, NOT_FOUND
+        if rules.stale(run, self.claim_epoch):
+            return world, STALE
+        consumed = run.submission is not None and not rules.unconsumed(run)
+        if run.status != RUNNING or run.claimed_epoch != self.claim_epoch or run.paused_status is None or consumed:
+            return world, FALSE
+        after = run._replace(
+            status=run.paused_status,
+            pause_requested=False,
+            pause_reason=None,
+            submission=None,
+            progress_at=world.now,
+            paused_at=world.now,
+            updated_at=world.now,
+        )
+        return put(world, after), TRUE

@@ -1,0 +1,70 @@
+"""The log of a run: events with gapless indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dendrux.vocabulary import RESERVED_EVENTS
+from dendrux_model import rules
+from dendrux_model.operations.base import Operation, Step
+from dendrux_model.outcomes import INVALID, Returned
+from dendrux_model.values import MINTED, json_text
+from dendrux_model.world import Event, World, find
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveRunEvent(Operation, lost_ack="identity", identity="event_id"):
+    """Append an event; it takes the next index inside its own insert."""
+
+    run_id: str
+    event_type: str
+    iteration_index: int = 0
+    correlation_id: str | None = None
+    data: dict[str, Any] | None = None
+    event_id: str | None = None
+    claim_epoch: int | None = None
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is not None and run.format == 2 and self.event_type in RESERVED_EVENTS:
+            return world, INVALID
+        row = Event(
+            self.event_id,
+            self.content,
+            self.event_type,
+            self.iteration_index,
+            self.correlation_id,
+            json_text(self.data),
+        )
+        return rules.append(world, self, "events", row, final=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetRunEvents(Operation, lost_ack="read"):
+    """Read the log in order, from a cursor on."""
+
+    run_id: str
+    after_sequence_index: int | None = None
+    limit: int = 1000
+    event_types: Sequence[str] | None = None
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None:
+            return world, Returned([])
+        after = -1 if self.after_sequence_index is None else self.after_sequence_index
+        found = [
+            {
+                "id": event.id or MINTED,
+                "sequence_index": index,
+                "event_type": event.event_type,
+                "iteration_index": event.iteration_index,
+                "correlation_id": event.correlation_id,
+                "data": event.data,
+            }
+            for index, event in enumerate(run.events)
+            if index > after and (self.event_types is None or event.event_type in self.event_types)
+        ]
+        return world, Returned(found[: self.limit])

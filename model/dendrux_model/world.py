@@ -1,0 +1,161 @@
+"""The world of the model: runs and what hangs below them, as plain tuples.
+
+Rows are NamedTuples because the exploration replaces them by the hundred thousand. JSON documents are held as text.
+`at` fields are instants of the model's clock: the machines move it before every operation, the exploration leaves it
+at 0 so that worlds which differ in nothing but time are one world.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from dendrux_model.values import JsonText
+
+Members = tuple[tuple[str, JsonText], ...]
+"""A JSON object as its members in order."""
+
+
+class Event(NamedTuple):
+    """An entry of a run's log; its index is its place in `Run.events`."""
+
+    id: str | None
+    content: str
+    event_type: str
+    iteration_index: int
+    correlation_id: str | None
+    data: JsonText | None
+
+
+class Trace(NamedTuple):
+    """A message of the conversation."""
+
+    id: str | None
+    content: str
+    role: str
+    text: str
+    order_index: int
+    meta: JsonText | None
+    kind: str
+
+
+class ToolCall(NamedTuple):
+    """A tool call stored in one piece."""
+
+    id: str | None
+    content: str
+    tool_call_id: str
+    shown: tuple[tuple[str, Any], ...]
+
+
+class Usage(NamedTuple):
+    """A usage row, which no read of the protocol shows."""
+
+    id: str | None
+    content: str
+
+
+class Interaction(NamedTuple):
+    """One call of a model."""
+
+    id: str | None
+    content: str
+    iteration_index: int
+    shown: tuple[tuple[str, Any], ...]
+
+
+class Note(NamedTuple):
+    """A note in the inbox; undelivered while `delivered_iteration` is None."""
+
+    id: str
+    content: str
+    text: str
+    metadata: JsonText | None
+    delivered_iteration: int | None
+    delivered_at: int | None
+
+
+class Submission(NamedTuple):
+    """What was submitted to a paused run, kept beside the pause document."""
+
+    id: str | None
+    content: str
+    members: Members
+    consumption_id: str | None = None
+
+
+class Totals(NamedTuple):
+    """Usage of the whole run, set by pause, checkpoint and finalize."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+
+
+class Run(NamedTuple):
+    """One run. The first block changes most, the last is fixed at creation."""
+
+    id: str
+    status: str
+    claim_epoch: int
+    cancel_requested: bool
+    pause_requested: bool
+    pause_reason: str | None
+    pause_document: Members | None
+    paused_status: str | None
+    claimed_epoch: int | None
+    submission: Submission | None
+    iteration_count: int
+    totals: Totals
+    answer: str | None
+    error: str | None
+    failure_reason: str | None
+    meta: Members | None
+    pii_mapping: JsonText | None
+    events: tuple[Event, ...]
+    traces: tuple[Trace, ...]
+    tool_calls: tuple[ToolCall, ...]
+    usage: tuple[Usage, ...]
+    interactions: tuple[Interaction, ...]
+    notes: tuple[Note, ...]
+    progress_at: int
+    paused_at: int | None
+    updated_at: int
+    # fixed at creation
+    format: int
+    created_at: int
+    content: str
+    tenant_id: str | None
+    agent_name: str
+    input_data: JsonText | None
+    model: str | None
+    strategy: str | None
+    parent_run_id: str | None
+    delegation_level: int
+    retry_of_run_id: str | None
+    idempotency_key: str | None
+    idempotency_fingerprint: str
+
+
+class World(NamedTuple):
+    """Everything one database holds."""
+
+    runs: tuple[Run, ...] = ()
+    now: int = 0
+    new_format: int = 2
+    """The format of runs created from here on: what the store declares and its setting says."""
+
+
+def find(world: World, run_id: str) -> Run | None:
+    """The run of this id."""
+    for run in world.runs:
+        if run.id == run_id:
+            return run
+    return None
+
+
+def put(world: World, run: Run) -> World:
+    """The world with this run in place of its former self."""
+    return World(tuple(run if old.id == run.id else old for old in world.runs), world.now, world.new_format)
