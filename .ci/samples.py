@@ -2,8 +2,8 @@
 
     python samples.py PAGES_FOLDER TARGET_FOLDER
 
-The page is the one that says "Save it as my_store.py". A sample begins at its first import and ends at the sentence that
-follows it on the page.
+The page is the one that says "Save it as my_store.py". A sample begins at its first import and ends at the sentence
+that follows it on the page.
 """
 
 from __future__ import annotations
