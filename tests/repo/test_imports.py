@@ -1,0 +1,30 @@
+"""Who may import whom."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from repo.nouns import ROOT
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_import_contracts_hold() -> None:
+    done = run(Path(sys.executable).with_name("lint-imports"), "--no-cache")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_bootstrap_of_pytest_imports_nothing_of_dendrux() -> None:
+    names = "{name for name in sys.modules if name.split('.')[0] in {'dendrux', 'dendrux_model', 'sqlalchemy'}}"
+    done = run(sys.executable, "-c", f"import sys, _dendrux_pytest; print({names})")
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr
+
+
+def test_a_store_at_work_imports_neither_kit_nor_model() -> None:
+    names = "{name for name in sys.modules if name.startswith(('dendrux.testing', 'dendrux_model', 'hypothesis'))}"
+    done = run(sys.executable, "-c", f"import sys, dendrux.store, dendrux.db.session; print({names})")
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr
