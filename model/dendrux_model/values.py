@@ -66,7 +66,9 @@ def object_text(document: tuple[tuple[str, JsonText], ...] | None) -> JsonText |
     """The compared form of a JSON object held as members."""
     if document is None:
         return None
-    return JsonText("{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{value.text}" for key, value in document) + "}")
+    return JsonText(
+        "{" + ",".join(f"{json.dumps(key, ensure_ascii=False)}:{value.text}" for key, value in document) + "}"
+    )
 
 
 class Unordered(list[Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
@@ -70,9 +71,13 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
             return world, NONE
         if self.validate == "refuse":
             return world, VALIDATION
-        submission = Submission(self.submission_id, self.content, members(self.submitted_data) or ())
-        after = claimed(run, world.now, submission)
+        after = claimed(run, world.now, self.submission)
         return put(world, after), Returned(after.claim_epoch)
+
+    @cached_property
+    def submission(self) -> Submission:
+        """What is stored beside the document, not yet consumed."""
+        return Submission(self.submission_id, self.content, members(self.submitted_data) or ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dendrux.vocabulary import RESERVED_EVENTS
@@ -30,15 +31,13 @@ class SaveRunEvent(Operation, lost_ack="identity", identity="event_id"):
         run = find(world, self.run_id)
         if run is not None and run.format == 2 and self.event_type in RESERVED_EVENTS:
             return world, INVALID
-        row = Event(
-            self.event_id,
-            self.content,
-            self.event_type,
-            self.iteration_index,
-            self.correlation_id,
-            json_text(self.data),
-        )
-        return rules.append(world, self, "events", row, final=True)
+        return rules.append(world, self, "events", self.row, final=True)
+
+    @cached_property
+    def row(self) -> Event:
+        """What is stored."""
+        data = json_text(self.data)
+        return Event(self.event_id, self.content, self.event_type, self.iteration_index, self.correlation_id, data)
 
 
 @dataclass(frozen=True, kw_only=True)

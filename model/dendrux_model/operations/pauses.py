@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dendrux.runtime.values import UsageStats
@@ -11,7 +12,7 @@ from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, STALE, TERMINAL, TRUE, Returned
 from dendrux_model.values import MINTED, json_text, members, merged, money, object_text
-from dendrux_model.world import Event, Run, Totals, World, find, put
+from dendrux_model.world import Event, Members, Run, Totals, World, find, put
 
 
 def totals(before: Totals, usage: UsageStats | None) -> Totals:
@@ -44,7 +45,7 @@ def paused(run: Run, op: Any, now: int) -> Run:
         paused_status=op.status,
         pause_requested=False,
         pause_reason=None,
-        pause_document=members(op.pause_data),
+        pause_document=op.document,
         submission=None,
         progress_at=rules.renewed(run, op.claim_epoch, now),
         paused_at=now,
@@ -52,8 +53,19 @@ def paused(run: Run, op: Any, now: int) -> Run:
     )
 
 
+class WithDocument:
+    """An operation that stores a pause document."""
+
+    pause_data: dict[str, Any]
+
+    @cached_property
+    def document(self) -> Members:
+        """The document as it is stored."""
+        return members(self.pause_data) or ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class PauseWithEvent(Operation, lost_ack="identity", identity="event_id"):
+class PauseWithEvent(WithDocument, Operation, lost_ack="identity", identity="event_id"):
     """Pause a running run that nobody asked to cancel, and log `run.paused`, together."""
 
     run_id: str
@@ -82,14 +94,12 @@ class PauseWithEvent(Operation, lost_ack="identity", identity="event_id"):
         if held is not None or (run.format == 2 and rules.unconsumed(run)):
             return world, CONFLICT
         after = paused(run, self, world.now)
-        event = Event(
-            self.event_id, self.content, RUN_PAUSED, after.iteration_count, None, json_text(self.event_data)
-        )
+        event = Event(self.event_id, self.content, RUN_PAUSED, after.iteration_count, None, json_text(self.event_data))
         return put(world, after._replace(events=rules.logged(after, event))), Returned(len(run.events))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TryPauseRun(Operation, lost_ack="unknown"):
+class TryPauseRun(WithDocument, Operation, lost_ack="unknown"):
     """Format 1: pause a running run that nobody asked to cancel, without an event."""
 
     run_id: str
@@ -114,7 +124,7 @@ class TryPauseRun(Operation, lost_ack="unknown"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PauseRun(Operation, lost_ack="unknown"):
+class PauseRun(WithDocument, Operation, lost_ack="unknown"):
     """Format 1, legacy: pause a running run, cancel-requested or not."""
 
     run_id: str

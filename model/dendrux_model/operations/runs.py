@@ -122,7 +122,9 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
 def existing(run: Run) -> Returned:
     """Somebody else's run under the same key: the caller owns no epoch of it."""
     outcome = "existing_terminal" if run.status in TERMINAL_STATUSES else "existing_active"
-    return Returned({"run_id": run.id, "outcome": outcome, "status": run.status, "format": run.format, "claim_epoch": 0})
+    return Returned(
+        {"run_id": run.id, "outcome": outcome, "status": run.status, "format": run.format, "claim_epoch": 0}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

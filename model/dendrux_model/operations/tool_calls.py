@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dendrux_model import rules
@@ -33,6 +34,12 @@ class SaveToolCall(Operation, lost_ack="identity", identity="row_id"):
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
+        position = ("tool_call_id", self.tool_call_id)
+        return rules.append(world, self, "tool_calls", self.row, final=True, position=position)
+
+    @cached_property
+    def row(self) -> ToolCall:
+        """What is stored."""
         shown = {
             "tool_call_id": self.tool_call_id,
             "provider_tool_call_id": self.provider_tool_call_id,
@@ -47,8 +54,7 @@ class SaveToolCall(Operation, lost_ack="identity", identity="row_id"):
             "meta": json_text(self.meta),
             "outcome": self.outcome,
         }
-        row = ToolCall(self.row_id, self.content, self.tool_call_id, tuple(shown.items()))
-        return rules.append(world, self, "tool_calls", row, final=True, position=("tool_call_id", self.tool_call_id))
+        return ToolCall(self.row_id, self.content, self.tool_call_id, tuple(shown.items()))
 
     def persisted(self) -> dict[str, Any]:
         return {**super().persisted(), "result_payload": decoded(self.result_payload)}

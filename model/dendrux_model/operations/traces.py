@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dendrux.vocabulary import TraceKind
@@ -27,16 +28,15 @@ class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
-        row = Trace(
-            self.trace_id,
-            self.content,
-            self.role,
-            self.content_text,
-            self.order_index,
-            json_text(self.meta),
-            self.trace_kind,
+        return rules.append(world, self, "traces", self.row, final=True, position=("order_index", self.order_index))
+
+    @cached_property
+    def row(self) -> Trace:
+        """What is stored."""
+        meta = json_text(self.meta)
+        return Trace(
+            self.trace_id, self.content, self.role, self.content_text, self.order_index, meta, self.trace_kind
         )
-        return rules.append(world, self, "traces", row, final=True, position=("order_index", self.order_index))
 
     def arguments(self) -> dict[str, Any]:
         given = super().arguments()

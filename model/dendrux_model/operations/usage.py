@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dendrux.runtime.values import UsageStats
@@ -50,6 +51,11 @@ class SaveLLMInteraction(Operation, lost_ack="identity", identity="interaction_i
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
+        return rules.append(world, self, "interactions", self.row)
+
+    @cached_property
+    def row(self) -> Interaction:
+        """What is stored."""
         shown = {
             "model": self.model,
             "provider": self.provider,
@@ -61,8 +67,7 @@ class SaveLLMInteraction(Operation, lost_ack="identity", identity="interaction_i
             "guardrail_findings": json_text(self.guardrail_findings),
             **persisted_usage(self.usage),
         }
-        row = Interaction(self.interaction_id, self.content, self.iteration_index, tuple(shown.items()))
-        return rules.append(world, self, "interactions", row)
+        return Interaction(self.interaction_id, self.content, self.iteration_index, tuple(shown.items()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The race lab: controlled interleavings at the statements of a real database."""

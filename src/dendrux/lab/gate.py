@@ -1,0 +1,130 @@
+"""A statement-level gate: one call waits between two of its statements while others run.
+
+A parked call holds whatever its transaction holds. A call that runs meanwhile is blocked when it met a lock, or when it
+has not ended after `BLOCKED_AFTER_S`; then the parked call goes on. Nothing here decides what is right: the answers go
+to the linearizability check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from typing import Any
+
+from sqlalchemy.util import await_only
+
+from dendrux.testing.seam import Seam, watching
+from dendrux_model.linearize import Call
+from dendrux_model.outcomes import Outcome
+from dendrux_model.programs import Do
+
+BLOCKED_AFTER_S = 0.05
+"""A call that has not ended by then counts as blocked by the parked one."""
+HUNG_AFTER_S = 60.0
+"""Calls that have not ended by then, with nobody parked, hang."""
+
+
+class Hung(AssertionError):
+    """Calls that block each other for ever, with nobody parked."""
+
+
+class Branch:
+    """One of the calls that run together."""
+
+    current: ContextVar[Branch | None] = ContextVar("dendrux_branch", default=None)
+    """The branch of the running task; a store's own tasks inherit it."""
+
+    def __init__(self, do: Do, store: Any) -> None:
+        self.do = do
+        self.store = store
+        self.passed = 0
+        self.parked = asyncio.Event()
+        self.may_go = asyncio.Event()
+        self.met_a_lock = asyncio.Event()
+        self.invoked = 0
+        self.returned = 0
+
+    def reach(self) -> None:
+        """A statement, or COMMIT, is about to be sent: park here if this is the place."""
+        if self.passed == self.do.yield_at and not self.parked.is_set():
+            self.parked.set()
+            await_only(self.may_go.wait())
+        self.passed += 1
+
+
+class Gate:
+    """Watches the engines of all branches; the running task says whose statement it is."""
+
+    def before_statement(self, seam: Seam, connection: Any, statement: str) -> None:
+        branch = Branch.current.get()
+        if branch is not None:
+            branch.reach()
+
+    def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
+        self.before_statement(seam, connection, "COMMIT")
+
+    def after_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
+
+    def on_error(self, seam: Seam, error: BaseException) -> None:
+        branch = Branch.current.get()
+        if branch is not None and is_lock(branch.store, error):
+            branch.met_a_lock.set()
+
+
+def is_lock(store: Any, error: BaseException) -> bool:
+    """Whether the store's dialect says that this error means a lock held by somebody else."""
+    classify = getattr(store, "classify_db_error", None)
+    return classify is not None and classify(error).kind in ("lock_timeout", "deadlock_or_serialization")
+
+
+async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> list[Call]:
+    """Run the calls together, the first one parked before its statement number `yield_at`; their history."""
+    lanes = [Branch(do, store) for do, store in zip(branches, stores, strict=True)]
+    first, others = lanes[0], lanes[1:]
+    time = 0
+
+    async def run(lane: Branch) -> Outcome:
+        nonlocal time
+        Branch.current.set(lane)
+        lane.invoked = time = time + 1
+        outcome: Outcome = await driver.call(lane.store, lane.do.operation)
+        lane.returned = time = time + 1
+        return outcome
+
+    gate = Gate()
+    tasks: list[asyncio.Task[Outcome]] = []
+    with ExitStack() as watched:
+        for engine_store in {id(getattr(store, "_engine", store)): store for store in stores}.values():
+            watched.enter_context(watching(engine_store, gate))
+        try:
+            tasks.append(asyncio.ensure_future(run(first)))
+            await either(tasks[0], first.parked)
+            for lane in others:
+                tasks.append(asyncio.ensure_future(run(lane)))
+                if first.parked.is_set():
+                    await either(tasks[-1], lane.met_a_lock, BLOCKED_AFTER_S)
+            first.may_go.set()
+            done, hung = await asyncio.wait(tasks, timeout=HUNG_AFTER_S)
+            if hung:
+                raise Hung(f"{len(hung)} of {len(lanes)} calls did not end within {HUNG_AFTER_S:.0f} s")
+        finally:
+            first.may_go.set()
+            for task in tasks:
+                if not task.done():
+                    task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return [
+        Call(lane.do.operation, task.result(), lane.invoked, lane.returned)
+        for lane, task in zip(lanes, tasks, strict=True)
+    ]
+
+
+async def either(task: asyncio.Task[Any], event: asyncio.Event, timeout: float | None = None) -> None:
+    """Wait until the task has ended or the event is set, or for the timeout."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()

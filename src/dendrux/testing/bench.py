@@ -1,0 +1,96 @@
+"""The live instances of one store over the same data, as an author's fixtures make them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from dendrux.testing.seam import take_off
+from dendrux_model.programs import Program, Reopen, Tick, instances
+
+INSTANCES_MAX = 12
+"""Instances that one bench asks the fixtures for."""
+
+
+class Missing(Exception):
+    """A fixture that this program needs was not given."""
+
+    def __init__(self, fixture: str) -> None:
+        super().__init__(f"this needs the fixture {fixture}")
+        self.fixture = fixture
+
+
+class Bench:
+    """Stores by number. Number 0 is made by the factory, the others are second instances over the same data."""
+
+    def __init__(
+        self,
+        factory: Callable[..., Any],
+        *,
+        second: Callable[[Any], Any] | None = None,
+        reopen: Callable[[Any], Any] | None = None,
+        clock: Any = None,
+        injector: Any = None,
+    ) -> None:
+        self._factory = factory
+        self._second = second
+        self._reopen = reopen
+        self.clock = clock
+        self.injector = injector
+        self.stores: list[Any] = []
+        self.made: list[Any] = []
+
+    async def instance(self, number: int = 0) -> Any:
+        """The live instance of this number, made when first asked for."""
+        while len(self.stores) <= number:
+            if not self.stores:
+                self.stores.append(await self._make(self._factory))
+            elif self._second is None:
+                raise Missing("dendrux_store_second_instance")
+            else:
+                self.stores.append(await self._make(self._second, self.stores[0]))
+        return self.stores[number]
+
+    async def restart(self, number: int = 0) -> Any:
+        """A new instance over the same data takes this number; the old one is left as a dead process leaves it."""
+        if self._reopen is None:
+            raise Missing("dendrux_store_reopen")
+        self.stores[number] = await self._make(self._reopen, await self.instance(number))
+        return self.stores[number]
+
+    async def advance(self, seconds: float) -> timedelta:
+        """Let time pass. Answers by how much stored times were aged: nothing for a clock that moves forward."""
+        if self.clock is None:
+            raise Missing("dendrux_clock")
+        delta = timedelta(seconds=seconds)
+        await settled(self.clock.advance(delta))
+        return timedelta(0) if hasattr(self.clock, "now") else delta
+
+    async def close(self) -> None:
+        """Close every store that was made; engines belong to the fixtures."""
+        for store in self.made:
+            take_off(store)
+            if hasattr(store, "close"):
+                await settled(store.close())
+
+    def room_for(self, program: Program) -> bool:
+        """Whether the program asks for no more instances than the kit may."""
+        reopened = sum(isinstance(step, Reopen) for step in program)
+        return len(self.made) + instances(program) + reopened <= INSTANCES_MAX
+
+    async def _make(self, make: Callable[..., Any], *arguments: Any) -> Any:
+        store = await settled(make(*arguments))
+        self.made.append(store)
+        return store
+
+
+async def settled(value: Any) -> Any:
+    """The value, awaited when it has to be: fixtures may return plain or async callables."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def needs_clock(program: Program) -> bool:
+    """Whether time passes in this program."""
+    return any(isinstance(step, Tick) for step in program)

@@ -1,0 +1,177 @@
+"""Calls the operations of the model on a real store, and brings its answers into the model's vocabulary.
+
+Every program gets a namespace of its own: ids, tenants, keys and agent names are prefixed on the way in and freed of
+the prefix on the way out, so that any number of programs can share one database.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
+from dendrux.runtime.values import RunRecord
+from dendrux.vocabulary import UNSCOPED
+from dendrux_model.operations import Operation
+from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
+from dendrux_model.values import At, json_text
+
+RUN_IDS = frozenset({"run_id", "parent_run_id", "retry_of_run_id"})
+ROW_IDS = frozenset({"event_id", "trace_id", "row_id", "usage_id", "interaction_id", "note_id", "submission_id"})
+NAMES = frozenset({"tenant_id", "agent_name", "idempotency_key"})
+LISTS = frozenset({"run_ids", "note_ids"})
+NAMESPACED = RUN_IDS | ROW_IDS | NAMES | LISTS
+"""Parameters whose values belong to the namespace of a program."""
+
+JSON_FIELDS = frozenset(
+    {
+        "input_data",
+        "meta",
+        "data",
+        "params",
+        "result",
+        "semantic_request",
+        "semantic_response",
+        "provider_request",
+        "provider_response",
+        "guardrail_findings",
+        "metadata",
+    }
+)
+NOT_SHOWN: Mapping[str, frozenset[str]] = {
+    "get_run_events": frozenset({"run_id", "created_at"}),
+    "get_traces": frozenset({"created_at"}),
+    "get_tool_calls": frozenset({"attempt", "started_epoch", "trace_id", "completed", "created_at"}),
+    "get_llm_interactions": frozenset({"created_at"}),
+    "get_notes": frozenset({"run_id", "created_at"}),
+}
+"""Fields of records that the model says nothing about."""
+
+NAMESPACE_LENGTH = 16
+"""Code points that the namespace takes of every id: a program's own ids may be this much shorter than the bound."""
+
+
+class ValidationRefused(Exception):
+    """What the driver's `validate` raises, to see that it passes through the store untouched."""
+
+
+def refuse(document: dict[str, Any]) -> None:
+    """A validation that never agrees."""
+    raise ValidationRefused
+
+
+def accept(document: dict[str, Any]) -> None:
+    """A validation that agrees with any pause document."""
+    if not isinstance(document, dict):
+        raise TypeError("validate was not given the pause document")
+
+
+class Driver:
+    """Calls operations on one store instance after another, in one namespace."""
+
+    def __init__(self, namespace: str | None = None) -> None:
+        self.namespace = namespace or f"k{secrets.token_hex(7)}-"
+        assert len(self.namespace) == NAMESPACE_LENGTH
+        self.aged = timedelta(0)
+        """How far an ageing clock has moved what is stored; added back to every time that is read."""
+
+    async def call(self, store: Any, operation: Operation) -> Outcome:
+        """Call the operation's method on this store; never raises but for cancellation."""
+        method = getattr(store, operation.method, None)
+        if method is None:
+            return Broken(f"AttributeError: no method {operation.method}")
+        try:
+            value = await method(**self.arguments(operation))
+        except Exception as error:
+            return outcome_of(error)
+        try:
+            return Returned(self.shown(operation, value))
+        except Exception as error:  # an answer of another shape than the protocol's is the store's fault, not ours
+            return Broken(f"an unreadable answer, {type(error).__name__}")
+
+    # -- on the way in ------------------------------------------------------------------------------------------------
+
+    def arguments(self, operation: Operation) -> dict[str, Any]:
+        """The keyword arguments for the store: names in the namespace, `validate` a callable."""
+        given = {name: self.inside(name, value) for name, value in operation.arguments().items()}
+        if "validate" in given:
+            choices: dict[Any, Callable[[dict[str, Any]], None] | None] = {"accept": accept, "refuse": refuse}
+            given["validate"] = choices.get(given["validate"])
+        return given
+
+    def inside(self, name: str, value: Any) -> Any:
+        """A value as the store gets it. The empty string has no namespace: it is refused, or one tenant of all."""
+        if name not in NAMESPACED or value is None or value is UNSCOPED:
+            return value
+        if name in LISTS:
+            return [self.inside("run_id", item) for item in value]
+        return self.namespace + value if isinstance(value, str) and value else value
+
+    # -- on the way out -----------------------------------------------------------------------------------------------
+
+    def outside(self, value: Any) -> Any:
+        """A value of the store without the namespace."""
+        return value.removeprefix(self.namespace) if isinstance(value, str) else value
+
+    def shown(self, operation: Operation, value: Any) -> Any:
+        """The plain data of an answer, as the model would give it."""
+        method = operation.method
+        if method == "list_runs":
+            return [self.outside(run.id) for run in value]
+        if method == "get_run_statuses":
+            return {self.outside(run_id): status for run_id, status in value.items()}
+        if method == "get_pause_state":
+            return self.pause_state(value)
+        if method == "get_pii_mapping":
+            return json_text(value)
+        if isinstance(value, (list, tuple)):
+            return [self.record(row, NOT_SHOWN.get(method, frozenset())) for row in value]
+        if is_dataclass(value):
+            return self.record(value, frozenset())
+        return value
+
+    def pause_state(self, value: dict[str, Any] | None) -> Any:
+        """The document and the id of its submission, which users find beside the document's own members."""
+        if value is None:
+            return None
+        submission = value.get("submission_id")
+        document = {key: member for key, member in value.items() if key != "submission_id"}
+        return {"document": json_text(document), "submission_id": self.outside(submission)}
+
+    def record(self, row: Any, left_out: frozenset[str]) -> dict[str, Any]:
+        """A record field by field; fields that a store's own subclass adds are not looked at."""
+        known = RunRecord if isinstance(row, RunRecord) else type(row)
+        return {f.name: self.field(f.name, getattr(row, f.name)) for f in fields(known) if f.name not in left_out}
+
+    def field(self, name: str, value: Any) -> Any:
+        """One field: documents as text, times as instants, names without the namespace."""
+        if name in JSON_FIELDS:
+            return json_text(value)
+        if isinstance(value, datetime):
+            return At(microseconds(value + self.aged))
+        return self.outside(value) if name in NAMESPACED or name == "id" else value
+
+
+def microseconds(moment: datetime) -> int:
+    """Whole microseconds since 1970. A naive time is no answer a store may give."""
+    if moment.tzinfo is None:
+        raise TypeError("naive datetime")
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def outcome_of(error: Exception) -> Outcome:
+    """The model's word for what a store raised."""
+    if isinstance(error, StoreOutcomeUnknown):
+        return Unknown()
+    if isinstance(error, UNAVAILABLE):
+        return Unavailable(error.code)
+    if isinstance(error, REFUSALS):
+        return Refused(error.code)  # type: ignore[attr-defined]  # every class in REFUSALS has a code
+    if isinstance(error, ValidationRefused):
+        return VALIDATION
+    if isinstance(error, (ValueError, TypeError)) and not hasattr(error, "code"):
+        return INVALID
+    return Broken(type(error).__name__)

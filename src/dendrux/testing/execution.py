@@ -1,0 +1,169 @@
+"""Runs a program step by step on a store and asks the oracle about every answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dendrux.lab.gate import park
+from dendrux.testing.bench import Bench, Missing, settled
+from dendrux.testing.driver import Driver
+from dendrux.testing.seam import statements_of
+from dendrux_model.linearize import linearize
+from dendrux_model.outcomes import Outcome, Returned
+from dendrux_model.possible import Cut, Violation, Worlds, difference, same
+from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together
+from dendrux_model.views import view
+from dendrux_model.world import World
+
+
+@dataclass
+class Line:
+    """One call of a program, for reports: what was called, what the model allowed, what the store answered."""
+
+    call: str
+    allowed: tuple[Outcome, ...]
+    observed: Outcome
+    sql: tuple[str, ...] = ()
+
+
+@dataclass
+class Failed(Exception):  # noqa: N818  # a finding, not an error of ours
+    """A program that the store failed, with everything a report needs."""
+
+    program: Program
+    step: int
+    lines: list[Line]
+    why: str
+    difference: str | None = None
+    sql: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.why
+
+
+@dataclass
+class Inconclusive(Exception):  # noqa: N818
+    """A search for an explanation ran out of budget. Never a pass."""
+
+    program: Program
+    step: int
+
+
+@dataclass
+class Execution:
+    """One program on one bench. `done` grows as steps are executed; Failed carries it."""
+
+    bench: Bench
+    world: World = field(default_factory=World)
+    driver: Driver = field(default_factory=Driver)
+    done: list[Step] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    fired: int = 0
+    """Cuts that really happened."""
+
+    def __post_init__(self) -> None:
+        self.worlds = Worlds(self.world)
+
+    async def run(self, program: Program, *, look: bool = True) -> None:
+        """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture."""
+        for step in program:
+            await self.step(step)
+        if look and not (program and isinstance(program[-1], Look)):
+            await self.step(Look())
+
+    async def step(self, step: Step) -> None:
+        """One step."""
+        self.done.append(step)
+        match step:
+            case Do():
+                await self.do(step)
+            case Fault():
+                await self.fault(step)
+            case Together():
+                await self.together(step)
+            case Tick():
+                self.driver.aged += await self.bench.advance(step.seconds)
+            case Reopen():
+                await self.bench.restart(step.instance)
+            case Look():
+                for read in view(possible.world for possible in self.worlds.possible):
+                    await self.do(Do(read))
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def do(self, do: Do, cut: Cut | None = None) -> None:
+        """One call, alone."""
+        store = await self.bench.instance(do.instance)
+        with statements_of(store) as sql:
+            outcome = await self.driver.call(store, do.operation)
+        self.judge(do, outcome, cut, tuple(sql))
+
+    def judge(self, do: Do, outcome: Outcome, cut: Cut | None, sql: tuple[str, ...]) -> None:
+        """Ask the oracle, and the contract where it says what it is about."""
+        allowed = self.worlds.allowed(do.operation)
+        self.lines.append(Line(str(do.operation), allowed, outcome, sql))
+        if do.expect is not None and not any(meets(one, do.expect) for one in allowed):
+            raise self.failed(f"the contract expects {do.expect} and the model does not: {said(allowed)}")
+        try:
+            self.worlds.saw(do.operation, outcome, cut=cut)
+        except Violation as violation:
+            raise self.failed(f"{do.operation.method}: {violation.why}", closest(allowed, outcome), sql) from None
+
+    async def fault(self, step: Fault) -> None:
+        """One call whose transaction is cut."""
+        injector = self.bench.injector
+        if injector is None:
+            raise Missing("dendrux_fault_injector")
+        store = await self.bench.instance(step.do.instance)
+        await settled(injector.arm(store, step.point, kind=step.kind, after=step.after))
+        try:
+            with statements_of(store) as sql:
+                outcome = await self.driver.call(store, step.do.operation)
+            fired = int(await settled(injector.fired(store)))
+        finally:
+            await settled(injector.disarm(store))
+        self.fired += fired
+        cut = Cut(at_commit=step.point != "statement") if fired else None
+        self.judge(step.do, outcome, cut, tuple(sql))
+
+    async def together(self, step: Together) -> None:
+        """Calls at once: the first parked at a statement, the others run meanwhile; then any order that explains them."""
+        stores = [await self.bench.instance(do.instance) for do in step.branches]
+        history = await park(self.driver, step.branches, stores)
+        for do, call in zip(step.branches, history, strict=True):
+            self.lines.append(Line(str(do.operation), self.worlds.allowed(do.operation), call.observed))
+        verdict = linearize(self.worlds.possible, history, self.worlds.instant)
+        if verdict.result == "unknown":
+            raise Inconclusive(tuple(self.done), len(self.done))
+        if verdict.result == "violation":
+            answers = "; ".join(f"{call.operation.method} {call.observed}" for call in history)
+            raise self.failed(f"no order of the calls explains their answers: {answers}")
+        for _ in history:
+            self.worlds.tick()
+        self.worlds.replace(verdict.worlds)
+
+    def failed(self, why: str, found: str | None = None, sql: tuple[str, ...] = ()) -> Failed:
+        """The finding at the step that was executed last."""
+        return Failed(tuple(self.done), len(self.done), list(self.lines), why, found, sql)
+
+
+def meets(outcome: Outcome, expected: Outcome) -> bool:
+    """Whether an outcome is what a contract says: for an object, the members it names."""
+    if isinstance(outcome, Returned) and isinstance(expected, Returned):
+        if isinstance(expected.value, dict) and isinstance(outcome.value, dict):
+            return all(key in outcome.value and outcome.value[key] == value for key, value in expected.value.items())
+        return same(expected.value, outcome.value, {}, "")
+    return type(outcome) is type(expected) and outcome == expected
+
+
+def said(outcomes: tuple[Outcome, ...]) -> str:
+    """Outcomes as a report names them."""
+    return " or ".join(str(outcome) for outcome in outcomes)
+
+
+def closest(allowed: tuple[Outcome, ...], observed: Outcome) -> str | None:
+    """The first differing field against the only value the model allows, when both are values."""
+    values = [outcome.value for outcome in allowed if isinstance(outcome, Returned)]
+    if len(values) == 1 and isinstance(observed, Returned):
+        return difference(values[0], observed.value)
+    return None
