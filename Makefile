@@ -22,8 +22,9 @@ test: $(STAMP) lint types ## Run the whole suite: lint, types, and all tests aga
 full: $(STAMP) lint types ## Run the whole suite with large budgets for machines, matrices and exploration
 	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(ARGS)
 
-lint: $(STAMP) ## Check style
+lint: $(STAMP) ## Check style and format
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ." >&2; exit 1; }
 
 types: $(STAMP) ## Check types, strictly
 	@$(BIN)/mypy

@@ -1,0 +1,80 @@
+"""What the kit needs to know about LedgerStore: how to open one, and how to disturb it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
+from ledger_store import LedgerStore
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from dendrux.db.models import Base
+
+
+class Desk:
+    """Opens ledgers in one folder and remembers what must be closed."""
+
+    def __init__(self, folder: Path, closing: AsyncExitStack) -> None:
+        self.folder = folder
+        self.closing = closing
+        self.engines: list[AsyncEngine] = []
+
+    async def open_new(self, live_updates: object = None) -> LedgerStore:
+        """A store over empty data: a new file with the tables of this release."""
+        engine = self._engine(URL.create("sqlite+aiosqlite", database=str(self.folder / f"{len(self.engines)}.db")))
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        return LedgerStore(engine, live_updates=live_updates)
+
+    async def open_again(self, store: LedgerStore) -> LedgerStore:
+        """Another store over the same data, with connections of its own."""
+        return LedgerStore(self._engine(store._engine.url))
+
+    def _engine(self, url: URL) -> AsyncEngine:
+        engine = create_async_engine(url)
+        self.engines.append(engine)
+        self.closing.push_async_callback(engine.dispose)
+        return engine
+
+
+@pytest_asyncio.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with AsyncExitStack() as closing:
+        yield Desk(tmp_path, closing)
+
+
+@pytest.fixture
+def dendrux_store_factory(desk: Desk) -> object:
+    return desk.open_new
+
+
+@pytest.fixture
+def dendrux_live_store_factory(desk: Desk) -> object:
+    return desk.open_new
+
+
+@pytest.fixture
+def dendrux_store_second_instance(desk: Desk) -> object:
+    return desk.open_again
+
+
+@pytest.fixture
+def dendrux_store_reopen(desk: Desk) -> object:
+    return desk.open_again
+
+
+@pytest.fixture
+def dendrux_clock(desk: Desk) -> SqlClock:
+    return SqlClock(lambda: desk.engines[0])
+
+
+@pytest.fixture
+def dendrux_fault_injector() -> Iterator[SqlFaultInjector]:
+    injector = SqlFaultInjector()
+    yield injector
+    injector.close()
