@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy.util import await_only
 
-from dendrux.testing.seam import Seam, watching
+from dendrux.lab.seam import Seam, watching
 from dendrux_model.linearize import Call
 from dendrux_model.outcomes import Outcome
 from dendrux_model.programs import Do

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from dendrux.testing.seam import take_off
+from dendrux.lab.seam import take_off
 from dendrux_model.programs import Program, Reopen, Tick, instances
 
 INSTANCES_MAX = 12

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dendrux.lab.gate import park
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
-from dendrux.testing.seam import statements_of
+from dendrux.lab.seam import statements_of
 from dendrux_model.linearize import linearize
 from dendrux_model.outcomes import Outcome, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
