@@ -38,14 +38,20 @@ docs: $(STAMP) ## Build the documentation into build/site
 clean: ## Remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
+# An environment whose interpreter is gone, or that was made in another folder, is made again.
+ifneq ($(shell $(BIN)/python -c 'import _dendrux_pytest' 2>/dev/null && echo usable),usable)
+.PHONY: $(STAMP)
+endif
+
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "missing: Python 3.11 or later (or name one: make PYTHON=path/to/python)" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| { echo "missing: Python 3.11 or later; '$(PYTHON)' is not one that runs" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null \
 		|| { echo "missing: the venv module of $(PYTHON) (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
 	@echo "installing into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --editable ".[testkit]" --group dev
+	@$(BIN)/python -c 'import _dendrux_pytest' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
+	@{ $(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" \
+		&& $(BIN)/python -m pip install --quiet --editable ".[testkit]" --group dev; } \
+		|| { echo "missing: packages that pip could not install (its message is above)" >&2; exit 1; }
 	@touch $@

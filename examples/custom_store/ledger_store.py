@@ -24,6 +24,7 @@ from sqlalchemy import (
     false,
     func,
     literal,
+    or_,
     table,
     text,
     true,
@@ -109,11 +110,12 @@ class LedgerStore(SQLStateStore):
         raise ValueError(f"no JSON value can be read as {as_type!r}")
 
     def json_contains(self, col: ColumnElement[Any], path: JsonPath, value: JsonValue) -> ColumnElement[bool]:
+        # Both texts are written by the same serialiser, so equal values of the same type have equal texts.
+        same = func.coalesce(_text_of(col, path) == _json(value), false())
         if not isinstance(value, Mapping):
-            # Both texts are written by the same serialiser, so equal values of the same type have equal texts.
-            return func.coalesce(_text_of(col, path) == _json(value), false())
+            return same
         members = [self.json_contains(col, (*path, key), member) for key, member in value.items()]
-        return and_(func.coalesce(_kind(col, path) == "object", false()), *members)
+        return or_(same, and_(func.coalesce(_kind(col, path) == "object", false()), *members))
 
     def json_is_null(self, col: ColumnElement[Any], path: JsonPath) -> ColumnElement[bool]:
         return func.coalesce(_kind(col, path) == "null", false())
