@@ -51,7 +51,7 @@ $(STAMP): pyproject.toml
 		|| { echo "missing: the venv module of $(PYTHON) (Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -c 'import _dendrux_pytest' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
-	@{ $(BIN)/python -m pip install --quiet --upgrade "pip>=25.1" \
-		&& $(BIN)/python -m pip install --quiet --editable ".[testkit]" --group dev; } \
+	@{ $(BIN)/python -m pip install -qq --upgrade "pip>=25.1" \
+		&& $(BIN)/python -m pip install -qq --editable ".[testkit]" --group dev; } \
 		|| { echo "missing: packages that pip could not install (its message is above)" >&2; exit 1; }
 	@touch $@
