@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 from ledger_store import LedgerStore
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.models import Base
+from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 
 
 class Desk:
