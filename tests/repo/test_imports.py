@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from repo.nouns import ROOT
@@ -16,6 +17,13 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 def test_import_contracts_hold() -> None:
     done = run(Path(sys.executable).with_name("lint-imports"), "--no-cache")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_model_is_kept_from_every_package_but_the_shared_words() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (model,) = [contract for contract in contracts if contract["id"] == "model-is-independent"]
+    packages = {f"dendrux.{path.parent.name}" for path in (ROOT / "src/dendrux").glob("*/__init__.py")}
+    assert packages - {"dendrux.runtime"} <= set(model["forbidden_modules"])
 
 
 def test_the_bootstrap_of_pytest_imports_nothing_of_dendrux() -> None:
