@@ -79,8 +79,11 @@ def is_lock(store: Any, error: BaseException) -> bool:
     return classify is not None and classify(error).kind in ("lock_timeout", "deadlock_or_serialization")
 
 
-async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> list[Call]:
-    """Run the calls together, the first one parked before its statement number `yield_at`; their history."""
+async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> tuple[list[Call], bool]:
+    """Run the calls together, the first one parked before its statement number `yield_at`.
+
+    Answers their history, and whether the first call got as far as that statement.
+    """
     lanes = [Branch(do, store) for do, store in zip(branches, stores, strict=True)]
     first, others = lanes[0], lanes[1:]
     time = 0
@@ -115,10 +118,11 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> li
                 if not task.done():
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    return [
+    history = [
         Call(lane.do.operation, task.result(), lane.invoked, lane.returned)
         for lane, task in zip(lanes, tasks, strict=True)
     ]
+    return history, first.parked.is_set()
 
 
 async def either(task: asyncio.Task[Any], event: asyncio.Event, timeout: float | None = None) -> None:

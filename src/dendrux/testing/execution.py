@@ -60,6 +60,8 @@ class Execution:
     lines: list[Line] = field(default_factory=list)
     fired: int = 0
     """Cuts that really happened."""
+    parked: bool = False
+    """Whether the first call of the last `Together` reached the statement it was to be parked at."""
 
     def __post_init__(self) -> None:
         self.worlds = Worlds(self.world)
@@ -129,7 +131,7 @@ class Execution:
     async def together(self, step: Together) -> None:
         """Calls at once: the first parked at a statement, the others run meanwhile; then any order that explains them."""
         stores = [await self.bench.instance(do.instance) for do in step.branches]
-        history = await park(self.driver, step.branches, stores)
+        history, self.parked = await park(self.driver, step.branches, stores)
         for do, call in zip(step.branches, history, strict=True):
             self.lines.append(Line(str(do.operation), self.worlds.allowed(do.operation), call.observed))
         verdict = linearize(self.worlds.possible, history, self.worlds.instant)

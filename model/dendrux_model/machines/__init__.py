@@ -1,0 +1,1 @@
+"""Hypothesis machines: programs grown step by step from what the model enables."""

@@ -1,0 +1,93 @@
+"""The cells of the pair matrix: a start state, and two operations that the model enables there.
+
+Nothing is drawn. The operations of a cell are the plain ones, with ids of their own, so that both would change the
+world; and for every operation with an identity, the same call from two callers at once, as a retry that overtakes its
+first attempt makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from dendrux_model.machines.arguments import Arguments
+from dendrux_model.machines.machine import applies, first
+from dendrux_model.machines.starts import STARTS
+from dendrux_model.operations import OPERATIONS, CreateRun, Operation
+from dendrux_model.programs import Do
+from dendrux_model.world import World
+
+MATRIX_STARTS = tuple(name for name in STARTS if name not in ("tenant",))
+"""Start states of the matrix; tenants race like runs without one."""
+
+
+class Cell(NamedTuple):
+    """One cell, for every statement at which the first operation can be parked."""
+
+    start: str
+    first: Operation
+    second: Operation
+    same: bool
+    """The same call twice, rather than two calls."""
+
+    @property
+    def name(self) -> str:
+        """How reports and the pinned list call it."""
+        second = "itself" if self.same else self.second.method
+        return f"{self.start}: {self.first.method} / {second}"
+
+
+def state(start: str, storage_format: int) -> World:
+    """The world after a start's program."""
+    world = World(new_format=storage_format)
+    for step in STARTS[start]:
+        assert isinstance(step, Do)
+        world, _ = step.operation.step(world)
+    return world
+
+
+def plain(world: World, name: str, number: int) -> Operation:
+    """The plain operation of a class as caller number `number` makes it: its ids are its own."""
+    operation = Arguments(world, first).make(name)
+    if operation.identity is None or getattr(operation, operation.identity) is None:
+        return operation
+    if isinstance(operation, CreateRun):
+        return replace(operation, run_id=f"r{len(world.runs) + number}", idempotency_key="k")
+    return replace(operation, **{operation.identity: f"{getattr(operation, operation.identity)}-{number}"})
+
+
+def writes() -> list[str]:
+    """Every operation class that can change a world."""
+    return [name for name, operation in OPERATIONS.items() if operation.lost_ack != "read"]
+
+
+def cells(storage_format: int, size: Literal["cover", "all"]) -> Iterator[Cell]:
+    """Every ordered pair in every state where both change the world; `cover` keeps the first state of each pair."""
+    for left in writes():
+        for right in writes():
+            yield from pair(storage_format, left, right, size)
+        if OPERATIONS[left].identity is not None:
+            yield from twins(storage_format, left, size)
+
+
+def pair(storage_format: int, left: str, right: str, size: Literal["cover", "all"]) -> Iterator[Cell]:
+    """The cells of one ordered pair of operations."""
+    for start in MATRIX_STARTS:
+        world = state(start, storage_format)
+        one, other = plain(world, left, 1), plain(world, right, 2)
+        if applies(world, one) and applies(world, other):
+            yield Cell(start, one, other, same=False)
+            if size == "cover":
+                return
+
+
+def twins(storage_format: int, name: str, size: Literal["cover", "all"]) -> Iterator[Cell]:
+    """The cells in which one call meets itself."""
+    for start in MATRIX_STARTS:
+        world = state(start, storage_format)
+        operation = plain(world, name, 1)
+        if applies(world, operation):
+            yield Cell(start, operation, operation, same=True)
+            if size == "cover":
+                return

@@ -1,0 +1,51 @@
+"""Named sets of operations, so that a short run goes deep where it is pointed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dendrux_model.operations import OPERATIONS
+
+LIFE: Final = ("CreateRun", "PauseWithEvent", "ClaimPausedRun", "FinalizeWithEvent")
+
+PROFILES: Final[dict[str, tuple[str, ...]]] = {
+    "all": tuple(OPERATIONS),
+    "pauses": (
+        *LIFE,
+        "SubmitAndClaim",
+        "ReleaseRunClaim",
+        "RequestCancel",
+        "RequestPause",
+        "TryPauseRun",
+        "PauseRun",
+        "GetPauseState",
+        "GetRunControl",
+        "GetRun",
+    ),
+    "evidence": (
+        *LIFE,
+        "SaveRunEvent",
+        "SaveTrace",
+        "SaveToolCall",
+        "SaveUsage",
+        "SaveLLMInteraction",
+        "UpdateRunMeta",
+        "TouchProgress",
+        "GetRunEvents",
+        "GetTraces",
+        "GetToolCalls",
+        "GetLLMInteractions",
+    ),
+    "notes": (*LIFE, "AddNote", "MarkNotesDelivered", "GetNotes", "GetRunControl"),
+    "tenants": (
+        "CreateRun",
+        "ClaimPausedRun",
+        "PauseWithEvent",
+        "AddNote",
+        "GetNotes",
+        "GetRun",
+        "ListRuns",
+        "CountRuns",
+    ),
+}
+"""A machine's profile by name."""

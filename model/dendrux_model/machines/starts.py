@@ -1,0 +1,52 @@
+"""Where machines begin and what the pair matrix starts from: small states with the shortest program to each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dendrux_model.operations import (
+    AddNote,
+    ClaimPausedRun,
+    CreateRun,
+    FinalizeWithEvent,
+    PauseWithEvent,
+    RequestCancel,
+    RequestPause,
+    SubmitAndClaim,
+)
+from dendrux_model.programs import Do, Program
+
+CREATE: Final = Do(CreateRun(run_id="r1", agent_name="a"))
+PAUSE: Final = Do(
+    PauseWithEvent(run_id="r1", status="paused", pause_data={"pending": []}, event_id="start-e0", claim_epoch=1)
+)
+CLAIM: Final = Do(ClaimPausedRun(run_id="r1", expected_status="paused"))
+NOTE: Final = Do(AddNote(run_id="r1", note_id="start-n0", text="hello"))
+FINISH: Final = Do(
+    FinalizeWithEvent(
+        run_id="r1",
+        status="success",
+        allowed_current_statuses=("running", "paused"),
+        event_type="run.completed",
+        event_id="start-e9",
+    )
+)
+
+STARTS: Final[dict[str, Program]] = {
+    "empty": (),
+    "running": (CREATE,),
+    "noted": (CREATE, NOTE),
+    "paused": (CREATE, PAUSE),
+    "claimed": (CREATE, PAUSE, CLAIM),
+    "submitted": (
+        CREATE,
+        PAUSE,
+        Do(SubmitAndClaim(run_id="r1", expected_status="paused", submitted_data={"x": 1}, submission_id="start-s")),
+    ),
+    "cancelling": (CREATE, Do(RequestCancel(run_id="r1"))),
+    "pausing": (CREATE, Do(RequestPause(run_id="r1", reason="soon"))),
+    "paused_cancelling": (CREATE, PAUSE, Do(RequestCancel(run_id="r1"))),
+    "finished": (CREATE, FINISH),
+    "tenant": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")),),
+}
+"""Start states by name."""
