@@ -1,0 +1,47 @@
+"""Machines as contracts: programs that nobody wrote by hand, compared with the model step by step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.machines import machine_check
+
+CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("before_commit", "invalidated"))
+"""COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
+
+SEQUENTIAL: Final = {
+    "all": ("basic", 60),
+    "pauses": ("basic", 40),
+    "tenants": ("basic", 20),
+    "notes": ("basic", 20),
+    "evidence": ("fenced_writes", 40),
+}
+"""Profile, the group its machine belongs to, and its default number of examples."""
+
+for _profile, (_group, _examples) in SEQUENTIAL.items():
+    contract(
+        f"{_group}.stateful.sequential_{_profile}",
+        f"Whatever order the {_profile} operations come in, the store answers what the model answers, and shows it.",
+        group=_group,
+        check=machine_check(_profile, examples=_examples),
+    )
+
+contract(
+    "retry_ids.stateful.reopened",
+    "A program goes on over a restart of the store as if nothing had happened.",
+    group="retry_ids",
+    needs={"reopen"},
+    check=machine_check("evidence", examples=20, reopens=True),
+)
+
+for _profile, _examples in (("pauses", 40), ("evidence", 40), ("all", 40)):
+    contract(
+        f"crash_recovery.stateful.faults_{_profile}",
+        f"With transactions cut at COMMIT, {_profile} operations answer what happened, or that nobody knows, "
+        "and never happen twice.",
+        group="crash_recovery",
+        needs={"fault_injector", "disconnect_form"},
+        check=machine_check(_profile, examples=_examples, faults=CUTS),
+        cause="A write was repeated without its identity after COMMIT was sent, or a read was taken for proof.",
+    )
