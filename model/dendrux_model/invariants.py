@@ -38,9 +38,8 @@ class Invariant:
     run: RunCheck | None = None
     world: WorldCheck | None = None
     change: ChangeCheck | None = None
-    answer: AnswerCheck | None = None
-    answers_of: frozenset[str] = frozenset()
-    """The operations whose answers the answer check is about."""
+    answers: tuple[tuple[frozenset[str], AnswerCheck], ...] = ()
+    """Each with the operations whose answers it judges."""
     statements: tuple[str, ...] = ()
 
 
@@ -48,6 +47,8 @@ INVARIANTS: Final[dict[str, Invariant]] = {}
 """By name, in the order of the contract."""
 
 ROWS: Final = ("events", "traces", "tool_calls", "usage", "interactions", "notes")
+ENDS: Final = frozenset({"FinalizeWithEvent", "FinalizeRun", "FinalizeRunIfStatusIn"})
+"""Compare-and-swap operations whose own guard says in which statuses they work."""
 CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim"})
 ENDINGS: Final = frozenset(TERMINAL_EVENTS)
 
@@ -58,9 +59,11 @@ def checks(kind: str, *answers_of: str) -> Callable[[Check], Check]:
     def enter(check: Check) -> Check:
         name = check.__name__.split("__")[0]
         entry = INVARIANTS.setdefault(name, Invariant(name))
-        setattr(entry, kind, check)
         entry.statements += ((check.__doc__ or "").strip(),)
-        entry.answers_of |= frozenset(answers_of)
+        if kind == "answer":
+            entry.answers += ((frozenset(answers_of), check),)
+        else:
+            setattr(entry, kind, check)
         return check
 
     return enter
@@ -149,7 +152,19 @@ def one_owner_per_epoch(before: World, operation: Any, outcome: Returned, after:
 def stale_leaves_nothing(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """An operation that the fence refuses, or has to refuse, changes no row and no clock."""
     epoch = getattr(operation, "claim_epoch", None)
-    return (outcome != STALE and (epoch is None or epoch == old.claim_epoch)) or old == new
+    if epoch is None:
+        return outcome != STALE or old == new
+    owner = epoch == old.claim_epoch and (old.status == RUNNING or type(operation).__name__ in ENDS)
+    return (owner and outcome != STALE) or old == new
+
+
+@checks("answer", "CreateRun")
+def stale_leaves_nothing__birth(before: World, operation: Any, outcome: Returned, after: World) -> bool:
+    """Whoever names the parent's epoch begins a child only as the parent's owner."""
+    if after is before or operation.parent_claim_epoch is None:
+        return True
+    parent = find(before, operation.parent_run_id or "")
+    return parent is None or (parent.status == RUNNING and parent.claim_epoch == operation.parent_claim_epoch)
 
 
 # -- identities and positions -----------------------------------------------------------------------------------------
@@ -243,13 +258,14 @@ def submission_once(run: Run) -> bool:
 
 @checks("change")
 def submission_once__kept(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
-    """A submission keeps its id and content until it goes, and goes on release, pause or end, never by a new one."""
+    """A submission keeps id and content until it goes; on format 2 no pause drops one that nobody consumed."""
     before, after = old.submission, new.submission
-    if before is None or after is None or before is after:
-        return after is None or before is after or type(operation).__name__ == "SubmitAndClaim"
-    if (before.id, before.content, before.members) != (after.id, after.content, after.members):
-        return False
-    return before.consumption_id is None or before.consumption_id == after.consumption_id
+    if before is None or before is after:
+        return True
+    if after is None:
+        dropped = new.status in PAUSED_STATUSES and type(operation).__name__ != "ReleaseRunClaim"
+        return old.format == 1 or before.consumption_id is not None or not dropped
+    return before[:3] == after[:3] and before.consumption_id in (None, after.consumption_id)
 
 
 # -- notes ------------------------------------------------------------------------------------------------------------
@@ -279,16 +295,15 @@ def note_order(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bo
 def note_order__read(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Notes are read in the order in which they came."""
     run = find(after, operation.run_id)
-    wanted = [n.id for n in (run.notes if run else ()) if not (operation.undelivered_only and n.delivered_iteration)]
-    return [note["id"] for note in outcome.value] == wanted[: len(outcome.value)]
+    wanted = [
+        note.id
+        for note in (run.notes if run else ())
+        if note.delivered_iteration is None or not operation.undelivered_only
+    ]
+    return [note["id"] for note in outcome.value] == wanted[: operation.limit]
 
 
 # -- tenants and families ---------------------------------------------------------------------------------------------
-
-
-def scope_of(operation: Operation) -> Any:
-    """The tenant scope of a call, UNSCOPED when it has none."""
-    return getattr(operation, "tenant_id", UNSCOPED)
 
 
 @checks("change")
@@ -298,7 +313,9 @@ def tenant_wall(old: Run, operation: Operation, outcome: Outcome, new: Run) -> b
     return (scope is UNSCOPED or old.tenant_id == scope) and new.tenant_id == old.tenant_id
 
 
-@checks("answer", "GetRun", "GetNotes", "ListRuns", "CountRuns", "ClaimPausedRun", "SubmitAndClaim", "AddNote", "CreateRun")
+@checks(
+    "answer", "GetRun", "GetNotes", "ListRuns", "CountRuns", "ClaimPausedRun", "SubmitAndClaim", "AddNote", "CreateRun"
+)
 def tenant_wall__answers(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Nothing of one tenant is visible or matched through another tenant's scope; keys take None and "" as one."""
     scope = operation.tenant_id
@@ -364,10 +381,11 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
     name = type(operation).__name__
     found = []
     for invariant in INVARIANTS.values():
-        change, answer = invariant.change, invariant.answer
+        change = invariant.change
         held = change is None or all(change(old, operation, outcome, new) for old, new in moved)
-        if held and answer is not None and name in invariant.answers_of and isinstance(outcome, Returned):
-            held = answer(before, operation, outcome, after)
+        for operations, answer in invariant.answers:
+            if isinstance(outcome, Returned) and name in operations:
+                held = held and answer(before, operation, outcome, after)
         if not held:
             found.append(invariant.name)
     return found

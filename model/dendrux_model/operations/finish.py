@@ -56,6 +56,8 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
     def step(self, world: World) -> Step:
         if self.event_type not in FINALIZE_EVENTS or self.status not in TERMINAL_EVENTS[self.event_type]:
             return world, INVALID
+        if not self.allowed_current_statuses or not OPEN_STATUSES.issuperset(self.allowed_current_statuses):
+            return world, INVALID
         run = find(world, self.run_id)
         if run is None:
             return world, NOT_FOUND

@@ -79,11 +79,11 @@ class PauseWithEvent(WithDocument, Operation, lost_ack="identity", identity="eve
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
+        if self.status not in PAUSED_STATUSES:
+            return world, INVALID
         run = find(world, self.run_id)
         if run is None:
             return world, NOT_FOUND
-        if self.status not in PAUSED_STATUSES:
-            return world, INVALID
         held = rules.holder(world, "events", self.event_id)
         if held is not None and held[0] is run:
             return world, rules.repeated(held, run.id, self.content, Returned(held[1]))
@@ -111,10 +111,12 @@ class TryPauseRun(WithDocument, Operation, lost_ack="unknown"):
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
+        if self.status not in PAUSED_STATUSES:
+            return world, INVALID
         run = find(world, self.run_id)
         if run is None:
             return world, NOT_FOUND
-        if run.format == 2 or self.status not in PAUSED_STATUSES:
+        if run.format == 2:
             return world, INVALID
         if rules.stale(run, self.claim_epoch):
             return world, STALE
@@ -136,10 +138,12 @@ class PauseRun(WithDocument, Operation, lost_ack="unknown"):
     claim_epoch: int | None = None
 
     def step(self, world: World) -> Step:
+        if self.status not in PAUSED_STATUSES:
+            return world, INVALID
         run = find(world, self.run_id)
         if run is None:
             return world, NOT_FOUND
-        if run.format == 2 or self.status not in PAUSED_STATUSES:
+        if run.format == 2:
             return world, INVALID
         if rules.stale(run, self.claim_epoch):
             return world, STALE

@@ -34,9 +34,7 @@ class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
     def row(self) -> Trace:
         """What is stored."""
         meta = json_text(self.meta)
-        return Trace(
-            self.trace_id, self.content, self.role, self.content_text, self.order_index, meta, self.trace_kind
-        )
+        return Trace(self.trace_id, self.content, self.role, self.content_text, self.order_index, meta, self.trace_kind)
 
     def arguments(self) -> dict[str, Any]:
         given = super().arguments()
