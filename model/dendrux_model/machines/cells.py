@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.machine import applies, first
 from dendrux_model.machines.starts import STARTS
-from dendrux_model.operations import OPERATIONS, CreateRun, Operation
+from dendrux_model.operations import OPERATIONS, CreateRun, Operation, UpdateRunMeta
 from dendrux_model.programs import Do
 from dendrux_model.world import World
 
@@ -50,6 +50,8 @@ def state(start: str, storage_format: int) -> World:
 def plain(world: World, name: str, number: int) -> Operation:
     """The plain operation of a class as caller number `number` makes it: its ids are its own."""
     operation = Arguments(world, first).make(name)
+    if isinstance(operation, UpdateRunMeta):
+        return replace(operation, patch={f"by{number}": number})
     if operation.identity is None or getattr(operation, operation.identity) is None:
         return operation
     if isinstance(operation, CreateRun):
