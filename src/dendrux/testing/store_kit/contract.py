@@ -52,6 +52,8 @@ class Situation:
     settings: Settings
     note: Callable[[str, Any], None]
     """Puts a fact into the report, such as the branches a machine reached."""
+    fixtures: frozenset[str] = frozenset()
+    """The fixtures of the kit that the store's author gave."""
 
 
 Check = Callable[[Situation], Awaitable[None]]
@@ -72,6 +74,8 @@ class Contract:
     since: str = "0.6.0"
     cause: str | None = None
     """The likely cause of a failure, in words a store author can act on."""
+    unverified: str | None = None
+    """Why the protocol cannot show whether this promise holds: then it is reported, never checked."""
 
 
 CONTRACTS: dict[str, Contract] = {}
@@ -87,6 +91,7 @@ def contract(
     needs: frozenset[Need] | set[Need] = frozenset(),
     cause: str | None = None,
     check: Check | None = None,
+    unverified: str | None = None,
 ) -> Contract:
     """Add a contract to the catalogue. What a program needs is read from its steps; `needs` adds what they cannot say."""
     if id in CONTRACTS:
@@ -101,6 +106,7 @@ def contract(
         capability=capability if capability is not None or group not in CAPABILITY_GROUPS else group,
         needs=frozenset(needs) | needs_of(program or ()),
         cause=cause,
+        unverified=unverified,
     )
     return CONTRACTS[id]
 
