@@ -24,6 +24,8 @@ class Line:
     allowed: tuple[Outcome, ...]
     observed: Outcome
     sql: tuple[str, ...] = ()
+    step: int = 0
+    """The number of the step that the call belongs to, counted from 1."""
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Execution:
     def judge(self, do: Do, outcome: Outcome, cut: Cut | None, sql: tuple[str, ...]) -> None:
         """Ask the oracle, and the contract where it says what it is about."""
         allowed = self.worlds.allowed(do.operation)
-        self.lines.append(Line(str(do.operation), allowed, outcome, sql))
+        self.lines.append(Line(str(do.operation), allowed, outcome, sql, len(self.done)))
         if do.expect is not None and not any(meets(one, do.expect) for one in allowed):
             raise self.failed(f"the contract expects {do.expect} and the model does not: {said(allowed)}")
         try:
@@ -133,7 +135,8 @@ class Execution:
         stores = [await self.bench.instance(do.instance) for do in step.branches]
         history, self.parked = await park(self.driver, step.branches, stores)
         for do, call in zip(step.branches, history, strict=True):
-            self.lines.append(Line(str(do.operation), self.worlds.allowed(do.operation), call.observed))
+            allowed = self.worlds.allowed(do.operation)
+            self.lines.append(Line(str(do.operation), allowed, call.observed, step=len(self.done)))
         verdict = linearize(self.worlds.possible, history, self.worlds.instant)
         if verdict.result == "unknown":
             raise Inconclusive(tuple(self.done), len(self.done))

@@ -59,6 +59,10 @@ class Situation:
 Check = Callable[[Situation], Awaitable[None]]
 
 
+class NotKept(AssertionError):
+    """What a check raises against a store that no program failed: the message is one sentence for its author."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contract:
     """One promise. `id` is stable; `since` is the release that first checked it."""

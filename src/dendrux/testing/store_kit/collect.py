@@ -1,0 +1,112 @@
+"""Where the kit's tests hang: below each directory that pytest was asked for, so that any conftest.py applies.
+
+One module per directory holds one test per contract. Directories that see a factory are examined separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from dendrux.testing.store_kit.contract import Contract
+from dendrux.testing.store_kit.fixtures import beforehand, visible
+from dendrux.testing.store_kit.obligations import FACTORY
+
+if TYPE_CHECKING:
+    from dendrux.testing.store_kit.plugin import Kit
+
+MODULE: Final = "dendrux-store-kit"
+"""The name of the kit's module below a directory; no such file exists."""
+SETUP: Final = FACTORY
+"""The name of the one test of a directory without a factory."""
+
+CONTRACT = pytest.StashKey[Contract]()
+"""The contract that an item checks."""
+KIT = pytest.StashKey["Kit"]()
+"""The kit of a session."""
+
+
+def directories(config: pytest.Config) -> frozenset[Path]:
+    """The directories that pytest was asked for; the invocation directory when it was asked for nothing."""
+    asked = (config.invocation_params.dir / argument.split("::")[0] for argument in config.args)
+    return frozenset(path.resolve() for path in asked if path.is_dir())
+
+
+def collector_of(path: Path, parent: Any) -> pytest.Collector:
+    """The node of a directory that the kit's tests hang below."""
+    package = (path / "__init__.py").is_file()
+    return (KitPackage if package else KitDirectory).from_parent(parent, path=path)
+
+
+def kit_first(directory: Any, children: Iterable[Any]) -> Iterator[Any]:
+    """The kit's module, then whatever else is below a directory."""
+    yield KitModule.from_parent(directory, path=directory.path / MODULE)
+    yield from children
+
+
+class KitDirectory(pytest.Dir):
+    """A directory that was asked for."""
+
+    def collect(self) -> Iterable[Any]:
+        return kit_first(self, super().collect())
+
+
+class KitPackage(pytest.Package):
+    """The same for a directory that is a package."""
+
+    def collect(self) -> Iterable[Any]:
+        return kit_first(self, super().collect())
+
+
+class KitModule(pytest.Module):
+    """A module that exists only in a session: one test for each contract, or one that says what to define."""
+
+    def _getobj(self) -> ModuleType:
+        return self._importtestmodule()
+
+    def _importtestmodule(self) -> ModuleType:
+        """The generated module, in place of one that is imported."""
+        kit: Kit = self.config.stash[KIT]
+        module = ModuleType(MODULE, "The contracts of the dendrux store kit.")
+        for name, test in self.tests(kit):
+            setattr(module, name, test)
+        return module
+
+    def tests(self, kit: Kit) -> Iterator[tuple[str, Any]]:
+        """The tests of this directory by name."""
+        if FACTORY not in visible(self):
+            yield SETUP, kit.setup_test()
+            return
+        first = pytest.mark.usefixtures(*beforehand(self))
+        for contract in kit.contracts():
+            test = kit.contract_test(contract)
+            setattr(test, contract.group, True)  # so that -k selects by group
+            yield contract.id, pytest.mark.asyncio(first(test))
+
+    def funcnamefilter(self, name: str) -> bool:
+        """Every function of the generated module is a test, whatever it is called."""
+        return True
+
+
+def of_kit(item: Any) -> bool:
+    """Whether an item is one of the kit's."""
+    return isinstance(item.getparent(pytest.Module), KitModule)
+
+
+def prepare(items: list[Any], kit: Kit) -> None:
+    """Give the kit's items what reports need, and drop set-up tests that another directory makes pointless."""
+    mine = [item for item in items if of_kit(item)]
+    for item in mine:
+        place = item.nodeid.partition("::")[0]
+        item.__dict__["location"] = (place, None, item.name)
+    lacking = [item for item in mine if item.originalname == SETUP]
+    for item in lacking if len(lacking) < len(mine) else lacking[1:]:
+        items.remove(item)
+    catalogue = {contract.id: contract for contract in kit.contracts()}
+    for item in mine:
+        if item.originalname in catalogue:
+            item.stash[CONTRACT] = catalogue[item.originalname]

@@ -1,0 +1,173 @@
+"""What people read: the report of a failed contract, and the summary of a store.
+
+The summary names contracts, counts and fixtures, and nothing of any run or driver. The report of a failure shows the
+kit's own program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from dendrux.testing.execution import Failed, Line
+from dendrux.testing.store_kit.contract import GROUPS, Contract
+from dendrux.testing.store_kit.verdict import Examined, judge
+from dendrux_model.programs import Do, Fault, Look, Reopen, Step, Tick, Together, to_json
+
+TITLE: Final = "dendrux store kit: certification summary"
+GROUP_WIDTH: Final = 19
+VALUE_LENGTH: Final = 300
+"""Characters of one call or answer in a report."""
+FAILURES: Final = Path(".dendrux") / "failures"
+"""Where failing programs are written, below pytest's root directory."""
+
+# -- a failed contract ------------------------------------------------------------------------------------------------
+
+
+def failure(contract: Contract, why: str, failed: Failed | None, replay: Sequence[str]) -> str:
+    """The report of a failed contract, in place of a traceback."""
+    lines = [contract.promise, ""]
+    if failed is not None:
+        lines += [*steps(failed), ""]
+    lines.append(f"{'what is wrong':<18}{why}")
+    if failed is not None and failed.difference:
+        lines.append(f"{'first difference':<18}{failed.difference}")
+    if contract.cause:
+        lines.append(f"{'likely cause':<18}{contract.cause}")
+    if failed is not None and failed.sql:
+        lines += ["SQL of this step", *(f"    {' '.join(statement.split())}" for statement in failed.sql)]
+    return "\n".join([*lines, *replay])
+
+
+def steps(failed: Failed) -> Iterator[str]:
+    """Each call with its answer; for the last step, what the model allowed and what the store answered."""
+    by_step = {number: list(lines) for number, lines in groupby(failed.lines, key=lambda line: line.step)}
+    for number, step in enumerate(failed.program, start=1):
+        lines = by_step.get(number, [])
+        last = number == len(failed.program)
+        if isinstance(step, Look):
+            shown = lines[-1:] if last else []
+            yield f"{number:>4}  look at everything: {len(lines) - len(shown)} reads agree"
+            titles = [line.call for line in shown]
+        else:
+            shown, titles = lines, list(headings(step))
+        for title, line in zip_longest(titles, shown):
+            yield f"{number:>4}  {short(title)}"
+            if line is not None:
+                yield from answer(line, expanded=last)
+
+
+def headings(step: Step) -> Iterator[str]:
+    """A step in words, one line for each call."""
+    match step:
+        case Do():
+            yield said(step)
+        case Fault():
+            yield f"{said(step.do)}, cut at {step.point} ({step.kind})"
+        case Together():
+            for do in step.branches:
+                parked = "" if do.yield_at is None else f", parked before its statement {do.yield_at + 1}"
+                yield f"at once: {said(do)}{parked}"
+        case Tick():
+            yield f"{step.seconds:g} s pass"
+        case Reopen():
+            yield f"instance {step.instance} restarts"
+
+
+def said(do: Do) -> str:
+    """A call in words."""
+    return f"{do.operation} on instance {do.instance}" if do.instance else str(do.operation)
+
+
+def answer(line: Line, *, expanded: bool) -> Iterator[str]:
+    """What the store answered, beside what the model allows where that is what the report is about."""
+    if expanded:
+        yield f"      the model allows    {short(' or '.join(map(str, line.allowed)))}"
+        yield f"      the store answered  {short(line.observed)}"
+    else:
+        yield f"      {short(line.observed)}"
+
+
+def short(value: object) -> str:
+    """A value on one line of bearable length."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]} ..."
+
+
+def written(root: Path, name: str, contract: Contract, failed: Failed, **about: Any) -> Path | None:
+    """The file that a failing program was written to, or None where nothing can be written."""
+    folder = root / FAILURES
+    path = folder / f"dendrux-failure-{name}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        text = to_json(failed.program, contract=contract.id, promise=contract.promise, **about)
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        return None
+    return path
+
+
+# -- the summary ------------------------------------------------------------------------------------------------------
+
+
+def summary(examined: Sequence[Examined], places: Sequence[str], *, verbose: bool = False) -> Iterator[str]:
+    """The lines of the summary, store by store."""
+    for one, place in zip(examined, places, strict=True):
+        yield heading(one, examined, place)
+        yield from body(one, verbose=verbose)
+        yield f"  {judge(one)}"
+
+
+def heading(one: Examined, all_of_them: Sequence[Examined], place: str) -> str:
+    """The store's name and what it declares; its module where two classes share a name, its folder where two are one."""
+    store = one.declaration
+    namesakes = [other.declaration for other in all_of_them if other.declaration.name == store.name]
+    name = store.name if len({other.module for other in namesakes}) == 1 else f"{store.module}.{store.name}"
+    twice = sum(other.module == store.module for other in namesakes) > 1
+    capabilities = ",".join(store.capabilities) or "none"
+    return f"{name} (deployment={store.deployment}, capabilities={capabilities}){f' in {place}' if twice else ''}"
+
+
+def body(one: Examined, *, verbose: bool) -> Iterator[str]:
+    """The groups, then everything that a reader of the verdict wants to look up."""
+    present = {contract.group for contract in one.contracts}
+    for group in GROUPS:
+        yield f"  {group:<{GROUP_WIDTH}}{counts(one, group) if group in present else 'not part of this version'}"
+    if failed := one.failed():
+        yield "  failed:"
+        for contract in failed:
+            yield f"    {contract.id}: {contract.promise}"
+    if skipped := one.by_store():
+        yield "  skipped by the store:"
+        for guarded, reasons in skipped.items():
+            for text, number in reasons.items():
+                yield f"    {guarded}: {number} {plural(number, 'contract')}: {text}"
+    verdict = judge(one)
+    yield from (f"  {caveat}" for caveat in verdict.caveats if not caveat.startswith("not part"))
+    if verbose:
+        yield from facts(one)
+
+
+def counts(one: Examined, group: str) -> str:
+    """How the contracts of a group went; passed always, the others when there are any."""
+    tally = one.tally(group)
+    shown = [f"{tally['passed']} passed"] if tally["passed"] or not tally else []
+    shown += [f"{tally[outcome]} {outcome}" for outcome in ("failed", "skipped") if tally[outcome]]
+    silent = sum(contract.group == group and contract.id not in one.results for contract in one.contracts)
+    return ", ".join([*shown, *([f"{silent} not run"] if silent else [])])
+
+
+def facts(one: Examined) -> Iterator[str]:
+    """What checks left for the report: numbers, and sets by their size."""
+    for contract in one.contracts:
+        result = one.results.get(contract.id)
+        for name, value in (result.notes if result is not None else {}).items():
+            yield f"    {contract.id}: {name} {value if isinstance(value, int) else len(value)}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A noun for this number of things."""
+    return noun if number == 1 else f"{noun}s"
