@@ -1,4 +1,7 @@
-"""Which way through an operation's step a call took: what exploration covers and certificates count."""
+"""Which way through an operation's step a call took: what exploration covers and certificates count.
+
+The table lists every way there is, as the exploration of the small worlds finds them; a test keeps the two equal.
+"""
 
 from __future__ import annotations
 
@@ -35,3 +38,67 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     if value is False or (value is None and type(operation).__name__ in SWAPS):
         return "lost"
     return "unchanged"
+
+
+BRANCHES: Final[dict[str, str]] = {
+    "AddNote": "applied closed duplicate full run_not_found stale_claim write_conflict",
+    "ClaimPausedRun": "applied lost run_not_found",
+    "CountRuns": "absent shown",
+    "CreateRun": "applied created-again existing_active existing_terminal idempotency_conflict "
+    "invalid run_closed run_not_found stale_claim write_conflict",
+    "FinalizeRun": "invalid run_not_found",
+    "FinalizeRunIfStatusIn": "invalid run_not_found",
+    "FinalizeWithEvent": "applied invalid lost run_not_found stale_claim unchanged write_conflict",
+    "GetLLMInteractions": "absent shown",
+    "GetNotes": "absent run_not_found shown",
+    "GetPauseState": "absent shown",
+    "GetPiiMapping": "absent shown",
+    "GetRun": "absent shown",
+    "GetRunControl": "shown",
+    "GetRunEvents": "absent shown",
+    "GetRunStatuses": "absent shown",
+    "GetToolCalls": "absent shown",
+    "GetTraces": "absent shown",
+    "ListRuns": "absent shown",
+    "MarkNotesDelivered": "applied run_not_found stale_claim unchanged",
+    "PauseRun": "invalid run_not_found",
+    "PauseWithEvent": "applied invalid lost run_not_found stale_claim unchanged write_conflict",
+    "ReleaseRunClaim": "applied lost run_not_found stale_claim",
+    "RequestCancel": "applied lost run_not_found unchanged",
+    "RequestPause": "applied lost run_not_found unchanged",
+    "SaveLLMInteraction": "applied run_not_found stale_claim unchanged write_conflict",
+    "SaveRunEvent": "applied run_not_found stale_claim unchanged write_conflict",
+    "SaveToolCall": "applied run_not_found stale_claim unchanged write_conflict",
+    "SaveTrace": "applied run_not_found stale_claim unchanged write_conflict",
+    "SaveUsage": "applied run_not_found stale_claim unchanged write_conflict",
+    "SubmitAndClaim": "applied lost run_not_found store_outcome_unknown validate write_conflict",
+    "TouchProgress": "applied lost run_not_found stale_claim",
+    "TryPauseRun": "invalid run_not_found",
+    "UpdateRunMeta": "applied run_not_found stale_claim unchanged",
+}
+"""The ways through each operation that there are on both storage formats."""
+
+BRANCHES_OF_FORMAT: Final[dict[int, dict[str, str]]] = {
+    1: {
+        "FinalizeRun": "applied lost stale_claim",
+        "FinalizeRunIfStatusIn": "applied lost stale_claim",
+        "PauseRun": "applied run_terminal stale_claim write_conflict",
+        "TryPauseRun": "applied lost stale_claim",
+    },
+    2: {
+        "SaveRunEvent": "invalid run_terminal",
+        "SaveToolCall": "run_terminal",
+        "SaveTrace": "run_terminal",
+    },
+}
+"""The ways that there are on one format only."""
+
+
+def known_branches(storage_format: int) -> frozenset[tuple[str, str]]:
+    """Every (operation, branch) pair that some world of this format reaches."""
+    tables = (BRANCHES, BRANCHES_OF_FORMAT[storage_format])
+    return frozenset((name, word) for table in tables for name, words in table.items() for word in words.split())
+
+
+KNOWN_BRANCHES: Final = known_branches(1) | known_branches(2)
+"""Every (operation, branch) pair."""

@@ -1,7 +1,7 @@
 """Bounded exploration: every state that a small world can reach, and every step between them.
 
-Breadth first, so the first program found for a state is a shortest one. Refused and repeated steps answer the same world
-object and cost next to nothing; a changed world is looked up, and checked for what is new in it.
+Breadth first, so the first program found for a state is a shortest one. Refused and repeated steps answer the same
+world object and cost next to nothing; a changed world is looked up, and checked for what is new in it.
 
     python -m dendrux_model.explore [WORLD ...]      explore these small worlds, or all of them
 """
@@ -12,14 +12,14 @@ import gc
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any
 
 from dendrux_model.branches import branch
-from dendrux_model.invariants import INVARIANTS, AnswerCheck
+from dendrux_model.invariants import INVARIANTS, AnswerCheck, Check, name_of
 from dendrux_model.operations import Operation
-from dendrux_model.outcomes import Outcome, Returned
+from dendrux_model.outcomes import NONE, Outcome, Refused
 from dendrux_model.sometimes import SOMETIMES
 from dendrux_model.world import Run, World
 from dendrux_model.worlds import SMALL_WORLDS, SmallWorld
@@ -33,16 +33,14 @@ PROGRESS_EVERY = 1024
 class Violation(Exception):
     """An invariant that does not hold, and a shortest way to see it."""
 
-    def __init__(
-        self, invariant: str, program: tuple[Operation, ...], outcome: Outcome | None, changes: list[str]
-    ) -> None:
-        self.invariant = invariant
+    def __init__(self, check: Check, program: tuple[Operation, ...], outcome: Outcome, changes: list[str]) -> None:
+        self.invariant = name_of(check)
         self.program = program
         self.outcome = outcome
         """What the last step of the program answered."""
         self.changes = changes
-        """The fields that the last step changed."""
-        lines = [f"{invariant} does not hold: {' '.join(INVARIANTS[invariant].statements)}"]
+        """What the last step changed, field by field."""
+        lines = [f"{self.invariant} does not hold: {check.__doc__}"]
         lines += [f"  {number}. {step}" for number, step in enumerate(program, 1)]
         super().__init__("\n".join([*lines, f"     {outcome}", *(f"     {change}" for change in changes)]))
 
@@ -50,10 +48,16 @@ class Violation(Exception):
 class Exploration:
     """What there is in a small world, as far as it was explored."""
 
-    def __init__(self, small: SmallWorld) -> None:
+    def __init__(self, small: SmallWorld, invariants: Collection[str] = INVARIANTS) -> None:
         self.small = small
+        self.invariants = [INVARIANTS[name] for name in invariants]
         self.worlds: list[World] = [small.initial()]
         self.transitions = 0
+        """How many steps were taken: every operation in every world that was left."""
+        self.applied = 0
+        """How many of them changed the world."""
+        self.refused = 0
+        """How many of them were refused."""
         self.depth = 0
         self.seconds = 0.0
         self.branches: set[tuple[str, str]] = set()
@@ -64,8 +68,8 @@ class Exploration:
         self._parents = array("l", [-1])
         self._vias = array("l", [-1])
         self._checked_runs: set[Run] = set()
-        self._run_checks = [(i.name, i.run) for i in INVARIANTS.values() if i.run is not None]
-        self._world_checks = [(i.name, i.world) for i in INVARIANTS.values() if i.world is not None]
+        self._run_checks = [check for invariant in self.invariants for check in invariant.runs]
+        self._world_checks = [check for invariant in self.invariants for check in invariant.worlds]
 
     @property
     def states(self) -> int:
@@ -96,7 +100,7 @@ class Exploration:
 
         with uncollected():
             try:
-                self._check_state(0)
+                self._check_state(0, NONE)
                 self._walk(tell)
             except Violation as violation:
                 self.violation = violation
@@ -107,11 +111,12 @@ class Exploration:
         """Leave one state after the other by every operation of the alphabet."""
         worlds, alphabet, within = self.worlds, self.small.alphabet, self.small.within
         steps = [(number, operation, operation.step) for number, operation in enumerate(alphabet)]
-        known = {worlds[0]: 0}
+        known = {worlds[0]}
         answers: list[list[Outcome]] = [[] for _ in alphabet]
-        applied = [False] * len(alphabet)
-        answer_checks = [answers_of(operation) for operation in alphabet]
-        change_checks = [(i.name, i.change) for i in INVARIANTS.values() if i.change is not None]
+        """What each operation answered without an effect; there are few different answers."""
+        effective = [False] * len(alphabet)
+        answer_checks = [self._answers_of(operation) for operation in alphabet]
+        change_checks = [check for invariant in self.invariants for check in invariant.changes]
         waiting = set(self.small.sometimes)
         state, layer = 0, 1
         while state < len(worlds):
@@ -128,55 +133,61 @@ class Exploration:
                 after, outcome = step(before)
                 if waiting:
                     self._watch(waiting, state, number, outcome, after)
-                if outcome.__class__ is Returned:
-                    for name, answer in answer_checks[number]:
-                        if not answer(before, operation, outcome, after):  # type: ignore[arg-type]
-                            self._fail(name, state, number, outcome, after)
+                if outcome.__class__ is Refused:
+                    self.refused += 1
+                else:
+                    for answer in answer_checks[number]:
+                        if not answer(before, operation, outcome, after):
+                            self._fail(answer, state, number, outcome, after)
                 if after is before:
                     if outcome not in answers[number]:
                         answers[number].append(outcome)
                         self._reach(before, operation, outcome, after)
                     continue
-                if not applied[number]:
-                    applied[number] = True
+                self.applied += 1
+                if not effective[number]:
+                    effective[number] = True
                     self._reach(before, operation, outcome, after)
                 for old, new in zip(before.runs, after.runs, strict=False):
                     if old is not new:
-                        for name, change in change_checks:
+                        for change in change_checks:
                             if not change(old, operation, outcome, new):
-                                self._fail(name, state, number, outcome, after)
+                                self._fail(change, state, number, outcome, after)
                 if after not in known:
-                    known[after] = len(worlds)
+                    known.add(after)
                     worlds.append(after)
                     self._parents.append(state)
                     self._vias.append(number)
                     self._check_state(len(worlds) - 1, outcome)
             state += 1
 
-    def _check_state(self, state: int, outcome: Outcome | None = None) -> None:
+    def _answers_of(self, operation: Operation) -> list[AnswerCheck]:
+        """The checks that concern the answers of an operation."""
+        name = type(operation).__name__
+        return [check for invariant in self.invariants for names, check in invariant.answers if name in names]
+
+    def _check_state(self, state: int, outcome: Outcome) -> None:
         """Check a new world: the runs that no earlier world had, and what holds across runs."""
         world = self.worlds[state]
         for run in world.runs:
             if run not in self._checked_runs:
                 self._checked_runs.add(run)
-                for name, holds in self._run_checks:
+                for holds in self._run_checks:
                     if not holds(run):
-                        self._fail_at(name, state, outcome)
-        for name, whole in self._world_checks:
+                        self._fail_at(holds, state, outcome)
+        for whole in self._world_checks:
             if not whole(world):
-                self._fail_at(name, state, outcome)
+                self._fail_at(whole, state, outcome)
 
-    def _fail_at(self, invariant: str, state: int, outcome: Outcome | None) -> None:
+    def _fail_at(self, check: Check, state: int, outcome: Outcome) -> None:
         """A state breaks an invariant: show the step that led there."""
-        parent = self._parents[state]
-        before = self.worlds[parent] if state else World()
-        changes = differences(before, self.worlds[state])
-        raise Violation(invariant, self.program_to(state), outcome, changes)
+        before = self.worlds[self._parents[state]] if state else World()
+        raise Violation(check, self.program_to(state), outcome, differences(before, self.worlds[state]))
 
-    def _fail(self, invariant: str, state: int, number: int, outcome: Outcome, after: World) -> None:
+    def _fail(self, check: Check, state: int, number: int, outcome: Outcome, after: World) -> None:
         """A step breaks an invariant."""
         program = (*self.program_to(state), self.small.alphabet[number])
-        raise Violation(invariant, program, outcome, differences(self.worlds[state], after))
+        raise Violation(check, program, outcome, differences(self.worlds[state], after))
 
     def _reach(self, before: World, operation: Operation, outcome: Outcome, after: World) -> None:
         """Note which way a step took."""
@@ -191,28 +202,22 @@ class Exploration:
                 waiting.discard(name)
 
 
-def answers_of(operation: Operation) -> list[tuple[str, AnswerCheck]]:
-    """The checks that concern the answers of an operation."""
-    name = type(operation).__name__
-    return [
-        (invariant.name, check)
-        for invariant in INVARIANTS.values()
-        for operations, check in invariant.answers
-        if name in operations
-    ]
-
-
 def differences(before: World, after: World) -> list[str]:
-    """The fields that differ, run by run."""
+    """What differs, run by run and field by field."""
     old = {run.id: run for run in before.runs}
     found = []
     for run in after.runs:
         if run.id not in old:
             found.append(f"{run.id}: new, {run.status}")
             continue
+        was: Any
+        now: Any
         for field, was, now in zip(Run._fields, old[run.id], run, strict=True):
-            if was != now:
-                found.append(f"{run.id}.{field}: {was!r} -> {now!r}")
+            if was == now:
+                continue
+            added = isinstance(was, tuple) and isinstance(now, tuple) and now[: len(was)] == was
+            change = f"+ {', '.join(map(repr, now[len(was) :]))}" if added else f"{was!r} -> {now!r}"
+            found.append(f"{run.id}.{field}: {change if len(change) <= 100 else change[:100] + ' ...'}")
     return found
 
 
@@ -228,9 +233,9 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def explore(small: SmallWorld | str, progress: Progress | None = None) -> Exploration:
-    """Explore a small world, by itself or by its name."""
-    return Exploration(SMALL_WORLDS[small] if isinstance(small, str) else small).run(progress)
+def explore(name: str, *, invariants: Collection[str] = INVARIANTS, progress: Progress | None = None) -> Exploration:
+    """Explore a small world, checking these invariants."""
+    return Exploration(SMALL_WORLDS[name], invariants).run(progress)
 
 
 def main(names: list[str]) -> int:
@@ -246,7 +251,7 @@ def main(names: list[str]) -> int:
                 line = f"{found.small.name}: {found.states:,} states so far, depth {found.depth}"
                 sys.stderr.write(line + "\n")
 
-        found = explore(name, tell)
+        found = explore(name, progress=tell)
         sys.stdout.write(
             f"{name}: {found.states:,} states, {found.transitions:,} transitions, {found.rate:,.0f} transitions/s, "
             f"depth {found.depth}, {len(INVARIANTS)} invariants checked\n"

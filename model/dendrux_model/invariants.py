@@ -7,15 +7,15 @@ A check looks at one of four things:
 - `change`: one run before and after an operation, with the operation and its outcome;
 - `answer`: what an operation answered, between the world before and after it, whether it changed anything or not.
 
-An invariant may have several checks. Exploration calls them on what is new only; `broken_by_state` and `broken_by_step`
-call them for everybody else.
+An invariant may have several checks, all named after it. Exploration calls them on what is new only;
+`broken_by_state` and `broken_by_step` call them for everybody else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from dendrux.vocabulary import OPEN_STATUSES, PAUSED_STATUSES, RUNNING, TERMINAL_EVENTS, TERMINAL_STATUSES, UNSCOPED
 from dendrux_model.operations import Operation
@@ -25,9 +25,8 @@ from dendrux_model.world import Run, World, find
 RunCheck = Callable[[Run], bool]
 WorldCheck = Callable[[World], bool]
 ChangeCheck = Callable[[Run, Operation, Outcome, Run], bool]
-AnswerCheck = Callable[[World, Operation, Returned, World], bool]
-
-Check = TypeVar("Check", bound=Callable[..., bool])
+AnswerCheck = Callable[[World, Any, Any, World], bool]
+Check = RunCheck | WorldCheck | ChangeCheck | AnswerCheck
 
 
 @dataclass
@@ -35,44 +34,68 @@ class Invariant:
     """A statement of the contract and the functions that check it."""
 
     name: str
-    run: RunCheck | None = None
-    world: WorldCheck | None = None
-    change: ChangeCheck | None = None
-    answers: tuple[tuple[frozenset[str], AnswerCheck], ...] = ()
-    """Each with the operations whose answers it judges."""
-    statements: tuple[str, ...] = ()
+    statements: list[str] = field(default_factory=list)
+    """What each of the functions says."""
+    runs: list[RunCheck] = field(default_factory=list)
+    worlds: list[WorldCheck] = field(default_factory=list)
+    changes: list[ChangeCheck] = field(default_factory=list)
+    answers: list[tuple[frozenset[str], AnswerCheck]] = field(default_factory=list)
+    """Each with the names of the operations whose answers it judges."""
 
 
 INVARIANTS: Final[dict[str, Invariant]] = {}
 """By name, in the order of the contract."""
 
-ROWS: Final = ("events", "traces", "tool_calls", "usage", "interactions", "notes")
 ENDS: Final = frozenset({"FinalizeWithEvent", "FinalizeRun", "FinalizeRunIfStatusIn"})
 """Compare-and-swap operations whose own guard says in which statuses they work."""
 CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim"})
 ENDINGS: Final = frozenset(TERMINAL_EVENTS)
 
 
-def checks(kind: str, *answers_of: str) -> Callable[[Check], Check]:
-    """Enter a function into the table: its name up to a double underscore names the invariant."""
+def name_of(check: Check) -> str:
+    """The invariant that a check belongs to: the check's name up to a double underscore."""
+    return check.__name__.split("__")[0]
 
-    def enter(check: Check) -> Check:
-        name = check.__name__.split("__")[0]
-        entry = INVARIANTS.setdefault(name, Invariant(name))
-        entry.statements += ((check.__doc__ or "").strip(),)
-        if kind == "answer":
-            entry.answers += ((frozenset(answers_of), check),)
-        else:
-            setattr(entry, kind, check)
+
+def enter(check: Check) -> Invariant:
+    """The invariant of a check, with what the check says noted there."""
+    invariant = INVARIANTS.setdefault(name_of(check), Invariant(name_of(check)))
+    invariant.statements.append((check.__doc__ or "").strip())
+    return invariant
+
+
+def of_run(check: RunCheck) -> RunCheck:
+    """A check of one run as it stands."""
+    enter(check).runs.append(check)
+    return check
+
+
+def of_world(check: WorldCheck) -> WorldCheck:
+    """A check of all runs as they stand."""
+    enter(check).worlds.append(check)
+    return check
+
+
+def of_change(check: ChangeCheck) -> ChangeCheck:
+    """A check of one run before and after an operation."""
+    enter(check).changes.append(check)
+    return check
+
+
+def of_answer(*operations: str) -> Callable[[AnswerCheck], AnswerCheck]:
+    """A check of what these operations answer."""
+
+    def decorate(check: AnswerCheck) -> AnswerCheck:
+        enter(check).answers.append((frozenset(operations), check))
         return check
 
-    return enter
+    return decorate
 
 
 # -- the end and the log ----------------------------------------------------------------------------------------------
 
 
-@checks("change")
+@of_change
 def terminal_is_final(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """Once terminal, status, answer, error, reason, totals and (format 2) log, traces and tool rows never change."""
     return old.status not in TERMINAL_STATUSES or (
@@ -88,7 +111,7 @@ def terminal_is_final(old: Run, operation: Operation, outcome: Outcome, new: Run
     )
 
 
-@checks("answer", "SaveRunEvent", "PauseWithEvent", "FinalizeWithEvent", "GetRunEvents")
+@of_answer("SaveRunEvent", "PauseWithEvent", "FinalizeWithEvent", "GetRunEvents")
 def events_gapless(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """A run's sequence indexes are exactly 0..n-1: an event answers its place, and a whole log counts up from 0."""
     run = find(after, operation.run_id)
@@ -97,18 +120,18 @@ def events_gapless(before: World, operation: Any, outcome: Returned, after: Worl
         return not whole or [event["sequence_index"] for event in outcome.value] == list(range(len(outcome.value)))
     if outcome.value is None or run is None:
         return True
-    if after is before or operation.event_id is not None:
-        return 0 <= outcome.value < len(run.events) and run.events[outcome.value].id == operation.event_id
-    return bool(outcome.value == len(run.events) - 1)
+    if operation.event_id is None:
+        return bool(outcome.value == len(run.events) - 1)
+    return 0 <= outcome.value < len(run.events) and bool(run.events[outcome.value].id == operation.event_id)
 
 
-@checks("change")
+@of_change
 def events_append_only(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """An event, once visible, never changes, moves or vanishes."""
     return new.events is old.events or new.events[: len(old.events)] == old.events
 
 
-@checks("run")
+@of_run
 def one_terminal_event(run: Run) -> bool:
     """Format 2: the log holds a terminal event iff the status is terminal, exactly one, and it is last."""
     if run.format == 1:
@@ -122,7 +145,7 @@ def one_terminal_event(run: Run) -> bool:
 # -- ownership --------------------------------------------------------------------------------------------------------
 
 
-@checks("change")
+@of_change
 def epoch_moves_by_one(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """`claim_epoch` changes only in a claim, each time by +1."""
     return new.claim_epoch == old.claim_epoch or (
@@ -130,7 +153,7 @@ def epoch_moves_by_one(old: Run, operation: Operation, outcome: Outcome, new: Ru
     )
 
 
-@checks("answer", "ClaimPausedRun", "SubmitAndClaim", "CreateRun")
+@of_answer("ClaimPausedRun", "SubmitAndClaim", "CreateRun")
 def one_owner_per_epoch(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """At most one caller was ever returned a given epoch of a run: who is answered an epoch has just moved it there.
 
@@ -148,7 +171,7 @@ def one_owner_per_epoch(before: World, operation: Any, outcome: Returned, after:
     return old is not None and new is not None and old.claim_epoch < value == new.claim_epoch
 
 
-@checks("change")
+@of_change
 def stale_leaves_nothing(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """An operation that the fence refuses, or has to refuse, changes no row and no clock."""
     epoch = getattr(operation, "claim_epoch", None)
@@ -158,7 +181,7 @@ def stale_leaves_nothing(old: Run, operation: Operation, outcome: Outcome, new: 
     return (owner and outcome != STALE) or old == new
 
 
-@checks("answer", "CreateRun")
+@of_answer("CreateRun")
 def stale_leaves_nothing__birth(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Whoever names the parent's epoch begins a child only as the parent's owner."""
     if after is before or operation.parent_claim_epoch is None:
@@ -170,7 +193,7 @@ def stale_leaves_nothing__birth(before: World, operation: Any, outcome: Returned
 # -- identities and positions -----------------------------------------------------------------------------------------
 
 
-@checks("world")
+@of_world
 def identity_once(world: World) -> bool:
     """At most one row per identity, whatever was retried, lost or raced: run ids, row ids, idempotency keys."""
     runs = world.runs
@@ -206,7 +229,7 @@ WRITES: Final = {
 """Where the row of an identity write is, and which parameter is its identity."""
 
 
-@checks("answer", *WRITES, "CreateRun")
+@of_answer(*WRITES, "CreateRun")
 def identity_once__acknowledged(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Whoever was told that an identity is written finds it in that run, with exactly that content."""
     run = find(after, operation.run_id)
@@ -220,7 +243,7 @@ def identity_once__acknowledged(before: World, operation: Any, outcome: Returned
     return run is not None and any(row.id == row_id and row.content == operation.content for row in getattr(run, rows))
 
 
-@checks("run")
+@of_run
 def position_once(run: Run) -> bool:
     """Format 2: at most one trace per order index and one tool row per tool call id of a run."""
     if run.format == 1:
@@ -233,7 +256,7 @@ def position_once(run: Run) -> bool:
 # -- requests, pauses, submissions ------------------------------------------------------------------------------------
 
 
-@checks("run")
+@of_run
 def flags_only_while_open(run: Run) -> bool:
     """No request stands on a terminal run; a pause request stands on running runs only."""
     if run.status == RUNNING:
@@ -242,7 +265,7 @@ def flags_only_while_open(run: Run) -> bool:
     return not requested and (run.status in OPEN_STATUSES or not run.cancel_requested)
 
 
-@checks("run")
+@of_run
 def pause_document_iff_paused(run: Run) -> bool:
     """A paused run has a pause document; a terminal run has none, nor a submission."""
     if run.status in PAUSED_STATUSES:
@@ -250,13 +273,13 @@ def pause_document_iff_paused(run: Run) -> bool:
     return run.status == RUNNING or (run.pause_document is None and run.submission is None)
 
 
-@checks("run")
+@of_run
 def submission_once(run: Run) -> bool:
     """A submission stands on a running run that was claimed with it, so nobody else is handed its content."""
     return run.submission is None or (run.status == RUNNING and run.claimed_epoch is not None)
 
 
-@checks("change")
+@of_change
 def submission_once__kept(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """A submission keeps id and content until it goes; on format 2 no pause drops one that nobody consumed."""
     before, after = old.submission, new.submission
@@ -271,7 +294,7 @@ def submission_once__kept(old: Run, operation: Operation, outcome: Outcome, new:
 # -- notes ------------------------------------------------------------------------------------------------------------
 
 
-@checks("change")
+@of_change
 def note_cap(old: Run, operation: Any, outcome: Outcome, new: Run) -> bool:
     """Pending notes of a run never exceed the cap that the writer used."""
     if new.notes is old.notes or len(new.notes) <= len(old.notes):
@@ -279,7 +302,7 @@ def note_cap(old: Run, operation: Any, outcome: Outcome, new: Run) -> bool:
     return sum(note.delivered_iteration is None for note in new.notes) <= getattr(operation, "max_pending", 0)
 
 
-@checks("change")
+@of_change
 def note_order(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """Notes keep their order and their text, and delivered ones their first stamp."""
     if new.notes is old.notes:
@@ -291,7 +314,7 @@ def note_order(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bo
     )
 
 
-@checks("answer", "GetNotes")
+@of_answer("GetNotes")
 def note_order__read(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Notes are read in the order in which they came."""
     run = find(after, operation.run_id)
@@ -306,16 +329,26 @@ def note_order__read(before: World, operation: Any, outcome: Returned, after: Wo
 # -- tenants and families ---------------------------------------------------------------------------------------------
 
 
-@checks("change")
+@of_change
 def tenant_wall(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
     """Nothing of one tenant is changed through another tenant's scope, and no run ever changes its tenant."""
     scope = getattr(operation, "tenant_id", UNSCOPED)
     return (scope is UNSCOPED or old.tenant_id == scope) and new.tenant_id == old.tenant_id
 
 
-@checks(
-    "answer", "GetRun", "GetNotes", "ListRuns", "CountRuns", "ClaimPausedRun", "SubmitAndClaim", "AddNote", "CreateRun"
+SCOPED: Final = (
+    "GetRun",
+    "GetNotes",
+    "ListRuns",
+    "CountRuns",
+    "ClaimPausedRun",
+    "SubmitAndClaim",
+    "AddNote",
+    "CreateRun",
 )
+
+
+@of_answer(*SCOPED)
 def tenant_wall__answers(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """Nothing of one tenant is visible or matched through another tenant's scope; keys take None and "" as one."""
     scope = operation.tenant_id
@@ -330,10 +363,10 @@ def tenant_wall__answers(before: World, operation: Any, outcome: Returned, after
     if name == "CreateRun":
         found = find(after, value["run_id"])
         return found is not None and (found.tenant_id or "") == (scope or "")
-    return value is None and name == "GetRun" or operation.run_id in visible
+    return (value is None and name == "GetRun") or operation.run_id in visible
 
 
-@checks("world")
+@of_world
 def tenant_wall__families(world: World) -> bool:
     """A child, and a retry, is of its parent's tenant."""
     for run in world.runs:
@@ -345,7 +378,7 @@ def tenant_wall__families(world: World) -> bool:
     return True
 
 
-@checks("answer", "CreateRun")
+@of_answer("CreateRun")
 def cancel_reaches_children(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """No run is born under a parent that has ended or is asked to cancel."""
     if after is before or operation.parent_run_id is None:
@@ -370,8 +403,8 @@ def broken_by_state(world: World) -> list[str]:
     return [
         name
         for name, invariant in INVARIANTS.items()
-        if (invariant.world is not None and not invariant.world(world))
-        or (invariant.run is not None and not all(map(invariant.run, world.runs)))
+        if not all(whole(world) for whole in invariant.worlds)
+        or not all(holds(run) for holds in invariant.runs for run in world.runs)
     ]
 
 
@@ -381,11 +414,10 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
     name = type(operation).__name__
     found = []
     for invariant in INVARIANTS.values():
-        change = invariant.change
-        held = change is None or all(change(old, operation, outcome, new) for old, new in moved)
-        for operations, answer in invariant.answers:
+        held = all(holds(old, operation, outcome, new) for holds in invariant.changes for old, new in moved)
+        for operations, holds in invariant.answers:
             if isinstance(outcome, Returned) and name in operations:
-                held = held and answer(before, operation, outcome, after)
+                held = held and holds(before, operation, outcome, after)
         if not held:
             found.append(invariant.name)
     return found

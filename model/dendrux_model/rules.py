@@ -89,7 +89,8 @@ def append(
     if position is not None and taken(run, rows, *position):
         return world, CONFLICT
     present = getattr(run, rows)
-    after = run._replace(**{rows: (*present, row), "progress_at": renewed(run, op.claim_epoch, world.now)})
+    changes: dict[str, Any] = {rows: (*present, row), "progress_at": renewed(run, op.claim_epoch, world.now)}
+    after = run._replace(**changes)
     return put(world, after), Returned(len(present)) if rows == "events" else NONE
 
 

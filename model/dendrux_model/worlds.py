@@ -158,7 +158,10 @@ def misguided() -> list[Operation]:
 @small_world
 def two_owners(storage_format: int) -> dict[str, Any]:
     """One run, its creator and whoever claims it later, and strangers who ask for pauses, cancels and ends."""
-    submit = {"run_id": R1, "expected_status": APPROVAL}
+
+    def submit(**given: Any) -> SubmitAndClaim:
+        return SubmitAndClaim(run_id=R1, expected_status=APPROVAL, **given)
+
     alphabet: list[Operation] = [
         pause(R1, "p1", 1),
         pause(R1, "p1", 1, pause_data={"q": 2}),
@@ -166,9 +169,9 @@ def two_owners(storage_format: int) -> dict[str, Any]:
         pause(R1, "p3", 3),
         ClaimPausedRun(run_id=R1, expected_status=APPROVAL),
         ClaimPausedRun(run_id=R1, expected_status=HUMAN),
-        SubmitAndClaim(**submit, submission_id="s1", submitted_data={"ok": True}),
-        SubmitAndClaim(**submit, submission_id="s1", submitted_data={"ok": 1}),
-        SubmitAndClaim(**submit, submitted_data={"ok": True}, validate="refuse"),
+        submit(submission_id="s1", submitted_data={"ok": True}),
+        submit(submission_id="s1", submitted_data={"ok": 1}),
+        submit(submitted_data={"ok": True}, validate="refuse"),
         *(ReleaseRunClaim(run_id=R1, claim_epoch=epoch) for epoch in (1, 2, 3)),
         end(R1, "f1", 1, answer="one"),
         end(R1, "f1", 2, answer="two"),
@@ -243,7 +246,7 @@ def inbox(storage_format: int) -> dict[str, Any]:
 
 @small_world
 def identities(storage_format: int) -> dict[str, Any]:
-    """Two runs, and writers who retry ids and positions in both of them, with the same content and with other content."""
+    """Two runs, and writers who retry ids and positions in both of them, with the same and with other content."""
 
     def call(run_id: str, row_id: str | None, **given: Any) -> SaveToolCall:
         return SaveToolCall(run_id=run_id, row_id=row_id, tool_call_id="c1", tool_name="look", **given)
