@@ -1,0 +1,1 @@
+"""The schema and the engines of the store."""

@@ -1,0 +1,108 @@
+"""Column types: how text, JSON, money and time are stored, so that each comes back exactly as it went in."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any, Final
+
+from sqlalchemy import DateTime, Numeric, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+from dendrux.vocabulary import MONEY_MAX
+
+MONEY_QUANTUM: Final = Decimal("0.000001")
+
+
+class StoredValueError(ValueError):
+    """A stored value cannot be read. Carries the kind of value, never the value."""
+
+
+def dumps(value: Any) -> str:
+    """The stored text of a JSON value: compact, members in order, U+0000 always as its escape.
+
+    Refuses: NaN, infinities and values JSON does not have.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def canonical(value: Any) -> str:
+    """Text that is equal for equal values only: members sorted; `1`, `1.0` and `true` are three values."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def loads(text: str) -> Any:
+    """The value of a stored JSON text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass  # the error would carry the document
+    raise StoredValueError("a stored JSON document cannot be read")
+
+
+def money(amount: Decimal | float | int) -> Decimal:
+    """US dollars as stored: six decimal places, half even.
+
+    Refuses: negative and non-finite amounts, and amounts above MONEY_MAX.
+    """
+    try:
+        exact = Decimal(str(amount)) if isinstance(amount, float) else Decimal(amount)
+        if exact.is_finite() and 0 <= exact <= MONEY_MAX:
+            # The addition turns -0 into 0.
+            return exact.quantize(MONEY_QUANTUM, rounding=ROUND_HALF_EVEN) + 0
+    except InvalidOperation:
+        pass
+    raise ValueError("must be a finite amount of at least 0 and at most 10^11")
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON document as text. The base serialises it itself; None is SQL NULL.
+
+    The engine's serializer plays no part: it would decide about escapes, separators and NaN.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else dumps(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else loads(value)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An instant: aware UTC with microseconds on both sides, whatever the database keeps."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise StoredValueError("a datetime without time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Money(TypeDecorator[float]):
+    """US dollars with six decimal places; a float on the way out."""
+
+    impl = Numeric(18, 6, asdecimal=False)
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        exact = money(value)
+        return exact if dialect.supports_native_decimal else float(exact)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> float | None:
+        return None if value is None else float(value)

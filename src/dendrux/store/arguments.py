@@ -1,0 +1,406 @@
+"""What every parameter accepts: one table by name, applied before any SQL.
+
+A check answers the value to use, or raises ValueError or TypeError naming the parameter. An operation whose parameter
+means something of its own has a row `operation.parameter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from dendrux.db.types import dumps, money
+from dendrux.runtime.values import UsageStats
+from dendrux.vocabulary import (
+    FINALIZE_EVENTS,
+    ID_LENGTH,
+    LIMIT_MAX,
+    NAME_LENGTH,
+    OPEN_STATUSES,
+    PAUSED_STATUSES,
+    STATUSES,
+    STATUSES_MAX,
+    TERMINAL_EVENTS,
+    TERMINAL_STATUSES,
+    TRACE_KINDS,
+    TYPE_LENGTH,
+    UNSCOPED,
+)
+
+Check = Callable[[str, Any], Any]
+
+INT_MAX: Final = 2**31 - 1
+"""Counts and indexes: the width of an integer column everywhere."""
+
+TOKENS_MAX: Final = 2**63 - 1
+EVENTS_LIMIT_MAX: Final = 100
+NESTING_MAX: Final = 100
+"""Levels of a JSON document: what every database's JSON functions can follow."""
+
+_FILTER_KEY: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def text(name: str, value: Any) -> str:
+    """Free text: any Unicode string that can be encoded."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {type(value).__name__}")
+    if _SURROGATE.search(value):
+        raise ValueError(f"{name} must not contain lone surrogates")
+    return value
+
+
+def identifier(length: int, *, empty: bool = False) -> Check:
+    """An id, name or type: compared exactly, so nothing in it may be lost on any database."""
+
+    def check(name: str, value: Any) -> str:
+        text(name, value)
+        if not value and not empty:
+            raise ValueError(f"{name} must not be empty")
+        if "\0" in value:
+            raise ValueError(f"{name} must not contain U+0000")
+        if len(value) > length:
+            raise ValueError(f"{name} must have at most {length} characters, not {len(value)}")
+        return str(value)
+
+    return check
+
+
+def one_of(words: Iterable[str]) -> Check:
+    """One of a few words, which the message lists."""
+    known = sorted(words)
+
+    def check(name: str, value: Any) -> str:
+        text(name, value)
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}")
+        return str(value)
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """None, or what the check accepts."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+# -- numbers, flags, times --------------------------------------------------------------------------------------------
+
+
+def integer(least: int, most: int) -> Check:
+    """A whole number within bounds; a bool is none."""
+
+    def check(name: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+        if not least <= value <= most:
+            raise ValueError(f"{name} must be between {least} and {most}")
+        return int(value)
+
+    return check
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def instant(name: str, value: Any) -> datetime:
+    """An aware datetime, as UTC."""
+    if not isinstance(value, datetime):
+        raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise ValueError(f"{name} must be timezone-aware")
+    return value.astimezone(UTC)
+
+
+def usage(name: str, value: Any) -> UsageStats:
+    """A UsageStats, its cost rounded as it will be stored."""
+    if not isinstance(value, UsageStats):
+        raise TypeError(f"{name} must be a UsageStats, not {type(value).__name__}")
+    for field in ("input_tokens", "output_tokens", "total_tokens"):
+        count(f"{name}.{field}", getattr(value, field))
+    for field in ("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_tokens"):
+        optional(count)(f"{name}.{field}", getattr(value, field))
+    cost = value.cost_usd
+    if cost is None:
+        return value
+    if isinstance(cost, bool) or not isinstance(cost, Decimal | float | int):
+        raise TypeError(f"{name}.cost_usd must be a number, not {type(cost).__name__}")
+    try:
+        return replace(value, cost_usd=money(cost))
+    except ValueError as error:
+        reason = str(error)
+    raise ValueError(f"{name}.cost_usd {reason}")
+
+
+count = integer(0, TOKENS_MAX)
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def json_value(name: str, value: Any) -> Any:
+    """A JSON value that comes back exactly as it went in.
+
+    Refuses: NaN and infinities, lone surrogates, keys that are not strings, other types, deep nesting.
+    """
+    _walk(name, value, 0)
+    try:
+        encoded = dumps(value)
+    except ValueError as error:
+        reason = "NaN or infinity" if "float" in str(error) else "an integer too long to write down"
+    else:
+        if not _SURROGATE.search(encoded):
+            return value
+        reason = "lone surrogates"
+    raise ValueError(f"{name} must not contain {reason}")
+
+
+def _walk(name: str, value: Any, depth: int) -> None:
+    if depth > NESTING_MAX:
+        raise ValueError(f"{name} must not be nested more than {NESTING_MAX} levels deep")
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{name} must have string keys, not {type(key).__name__}")
+            if isinstance(member, dict | list | tuple) or not isinstance(member, _SCALARS):
+                _walk(name, member, depth + 1)
+    elif isinstance(value, list | tuple):
+        for member in value:
+            if isinstance(member, dict | list | tuple) or not isinstance(member, _SCALARS):
+                _walk(name, member, depth + 1)
+    elif not isinstance(value, _SCALARS):
+        raise TypeError(f"{name} must be JSON, which has no {type(value).__name__}")
+
+
+_SCALARS: Final = (str, int, float, bool, type(None))
+
+
+def json_object(name: str, value: Any) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict, not {type(value).__name__}")
+    json_value(name, value)
+    return value
+
+
+def mapping(name: str, value: Any) -> dict[str, str]:
+    """Placeholders and what they stand for: strings to strings."""
+    json_object(name, value)
+    for member in value.values():
+        if not isinstance(member, str):
+            raise TypeError(f"{name} must map strings to strings, not to {type(member).__name__}")
+    return dict(value)
+
+
+def metadata_filter(name: str, value: Any) -> dict[str, Any]:
+    """Top-level keys of meta with the values they must hold."""
+    json_object(name, value)
+    for key, wanted in value.items():
+        if not _FILTER_KEY.match(key):
+            raise ValueError(f"{name} keys must match [A-Za-z0-9_-]+")
+        _small_numbers(name, wanted)
+    return dict(value)
+
+
+def _small_numbers(name: str, value: Any) -> None:
+    """A number that a database compares exactly must fit its integers."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} integers must fit 64 bits")
+    if isinstance(value, dict | list | tuple):
+        for member in value.values() if isinstance(value, dict) else value:
+            _small_numbers(name, member)
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+def several(check: Check, *, most: int | None = None, least: int = 0) -> Check:
+    """A list whose members the check accepts. A bare string is one value passed by mistake."""
+
+    def check_all(name: str, value: Any) -> list[Any]:
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence | frozenset | set):
+            raise TypeError(f"{name} must be a list, not {type(value).__name__}")
+        if len(value) < least:
+            raise ValueError(f"{name} must have at least {least} member")
+        if most is not None and len(value) > most:
+            raise ValueError(f"{name} must have at most {most} members, not {len(value)}")
+        return [check(name, member) for member in value]
+
+    return check_all
+
+
+def heads(name: str, value: Any) -> dict[str, int]:
+    """Run ids with the last index that was read of each; -1 before the first."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping, not {type(value).__name__}")
+    if len(value) > STATUSES_MAX:
+        raise ValueError(f"{name} must have at most {STATUSES_MAX} members, not {len(value)}")
+    return {row_id(name, run_id): integer(-1, INT_MAX)(name, head) for run_id, head in value.items()}
+
+
+def any_status(name: str, value: Any) -> list[str]:
+    """A status or a list of them, as a list; an empty list matches nothing."""
+    return [known_status(name, value)] if isinstance(value, str) else several(known_status)(name, value)
+
+
+def scope(name: str, value: Any) -> Any:
+    """UNSCOPED, None, or a tenant."""
+    return value if value is UNSCOPED else tenant(name, value)
+
+
+def function(name: str, value: Any) -> Any:
+    """Something to call."""
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+    return value
+
+
+def anything(_name: str, value: Any) -> Any:
+    """A legacy parameter that is accepted and ignored."""
+    return value
+
+
+row_id = identifier(ID_LENGTH)
+title = identifier(NAME_LENGTH)
+kind = identifier(TYPE_LENGTH)
+tenant = optional(identifier(NAME_LENGTH, empty=True))
+epoch = optional(integer(1, INT_MAX))
+index = integer(0, INT_MAX)
+known_status = one_of(STATUSES)
+
+CHECKS: Final[dict[str, Check]] = {
+    # runs and rows
+    "run_id": row_id,
+    "parent_run_id": optional(row_id),
+    "retry_of_run_id": optional(row_id),
+    "note_id": row_id,
+    "note_ids": several(row_id),
+    "run_ids": several(row_id, most=STATUSES_MAX),
+    "event_id": optional(row_id),
+    "trace_id": optional(row_id),
+    "row_id": optional(row_id),
+    "usage_id": optional(row_id),
+    "interaction_id": optional(row_id),
+    "submission_id": optional(row_id),
+    "tool_call_id": title,
+    "provider_tool_call_id": optional(title),
+    "correlation_id": optional(title),
+    "idempotency_key": optional(title),
+    "idempotency_fingerprint": optional(identifier(ID_LENGTH, empty=True)),
+    # names
+    "agent_name": title,
+    "list_runs.agent_name": optional(title),
+    "count_runs.agent_name": optional(title),
+    "tool_name": title,
+    "model": optional(title),
+    "provider": optional(title),
+    "strategy": optional(kind),
+    "role": kind,
+    "target": kind,
+    "outcome": optional(kind),
+    "event_type": kind,
+    "event_types": optional(several(kind)),
+    "failure_reason": optional(identifier(TYPE_LENGTH, empty=True)),
+    "trace_kind": one_of(TRACE_KINDS),
+    # who
+    "tenant_id": scope,
+    "create_run.tenant_id": tenant,
+    "claim_epoch": epoch,
+    "release_run_claim.claim_epoch": integer(1, INT_MAX),
+    "parent_claim_epoch": epoch,
+    # statuses
+    "status": one_of(TERMINAL_STATUSES),
+    "pause_with_event.status": one_of(PAUSED_STATUSES),
+    "try_pause_run.status": one_of(PAUSED_STATUSES),
+    "pause_run.status": one_of(PAUSED_STATUSES),
+    "list_runs.status": optional(any_status),
+    "count_runs.status": optional(any_status),
+    "expected_status": one_of(PAUSED_STATUSES),
+    "expected_current_status": optional(one_of(OPEN_STATUSES)),
+    "allowed_current_statuses": several(one_of(OPEN_STATUSES), least=1),
+    # text
+    "content": text,
+    "text": text,
+    "answer": optional(text),
+    "error": optional(text),
+    "error_message": optional(text),
+    "reason": optional(text),
+    "result_payload": text,
+    # JSON
+    "input_data": optional(json_object),
+    "meta": optional(json_object),
+    "data": optional(json_object),
+    "params": optional(json_object),
+    "patch": json_object,
+    "pause_data": json_object,
+    "event_data": optional(json_object),
+    "submitted_data": json_object,
+    "semantic_request": optional(json_object),
+    "semantic_response": optional(json_object),
+    "provider_request": optional(json_object),
+    "provider_response": optional(json_object),
+    "guardrail_findings": optional(json_object),
+    "metadata": json_value,
+    "metadata_filter": optional(metadata_filter),
+    "pii_mapping": optional(mapping),
+    # numbers
+    "order_index": index,
+    "iteration_index": index,
+    "get_tool_calls.iteration_index": optional(index),
+    "get_llm_interactions.iteration_index": optional(index),
+    "iteration_count": optional(index),
+    "iteration": index,
+    "duration_ms": optional(integer(0, TOKENS_MAX)),
+    "delegation_level": index,
+    "max_pending": index,
+    "usage": usage,
+    "total_usage": optional(usage),
+    "success": flag,
+    # pages and cursors
+    "limit": integer(1, LIMIT_MAX),
+    "limit_per_run": integer(1, EVENTS_LIMIT_MAX),
+    "offset": integer(0, TOKENS_MAX),
+    "after": optional(row_id),
+    "after_sequence_index": optional(integer(-1, INT_MAX)),
+    "heads": heads,
+    "undelivered_only": flag,
+    "before": optional(instant),
+    "started_after": optional(instant),
+    "started_before": optional(instant),
+    # the rest
+    "validate": optional(function),
+    "sequence_index": anything,
+}
+
+
+def fitting_end(given: dict[str, Any]) -> None:
+    """The terminal event of a run fits its status."""
+    event_type, status = given["event_type"], given["status"]
+    if event_type not in FINALIZE_EVENTS:
+        raise ValueError(f"event_type must be one of {', '.join(sorted(FINALIZE_EVENTS))}")
+    if status not in TERMINAL_EVENTS[event_type]:
+        raise ValueError(f"status {status!r} does not fit event_type {event_type!r}")
+
+
+TOGETHER: Final[dict[str, Callable[[dict[str, Any]], None]]] = {"finalize_with_event": fitting_end}
+"""Rules over several parameters of one operation."""
+
+
+def checked(operation: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, each as its check answers it."""
+    answered = {name: (CHECKS.get(f"{operation}.{name}") or CHECKS[name])(name, value) for name, value in given.items()}
+    together = TOGETHER.get(operation)
+    if together is not None:
+        together(answered)
+    return answered

@@ -1,0 +1,135 @@
+"""Every operation of the store, in the order a run lives. Bodies are in `store/ops/<noun>.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from dendrux.store.binding import reads, writes
+from dendrux.store.capabilities import StoreCapabilities
+from dendrux.store.hooks import Hooks
+from dendrux.store.ops import (
+    claims,
+    control,
+    events,
+    finish,
+    leases,
+    listing,
+    notes,
+    pauses,
+    runs,
+    tool_calls,
+    traces,
+    usage,
+)
+
+
+class SQLStateStore(Hooks):
+    """A state store on any database SQLAlchemy supports. A subclass fills in the hooks of one database.
+
+    The application owns the engine. A store lives in the event loop of its first call.
+    """
+
+    capabilities: StoreCapabilities = StoreCapabilities(fenced_writes=True, retry_ids=True)
+    """What this store promises. A subclass sets `deployment`, and turns off what its overrides do not keep."""
+
+    retry_limit: ClassVar[int] = 5
+    """Transactions that are tried again after a deadlock, a lock timeout or a lost connection."""
+
+    retry_backoff_s: ClassVar[float] = 0.01
+    """The first pause between two of them; it doubles, with jitter."""
+
+    cancel_grace_s: ClassVar[float] = 5.0
+    """How long a cancelled caller waits for the statement in flight, where a statement can be interrupted."""
+
+    statement_deadline_s: ClassVar[float] = 60.0
+    """How long one statement may take, where a statement can be interrupted."""
+
+    def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
+        if self.dialect_names and engine.dialect.name not in self.dialect_names:
+            raise ValueError(
+                f"{type(self).__name__} is for {' or '.join(self.dialect_names)}, not for {engine.dialect.name!r}"
+            )
+        self._engine = engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: object | None = None
+        self._first_use = asyncio.Lock()
+        self.live_updates: Any = self._announcer(live_updates)
+        if self.live_updates is not None:
+            self.live_updates.bind(self)
+
+    def _announcer(self, live_updates: Any) -> Any:
+        """The instance that hears of changed runs, or None."""
+        if live_updates is True:
+            raise ValueError(
+                f"{type(self).__name__} has no transport of its own for live_updates=True: "
+                "pass an instance such as RedisUpdates('redis://...')"
+            )
+        return None if live_updates is None or live_updates is False else live_updates
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+    create_run = writes(runs.create_run, lost="identity", announces=True)
+    get_run = reads(runs.get_run)
+    update_run_meta = writes(runs.update_run_meta, lost="unknown")
+    get_pii_mapping = reads(runs.get_pii_mapping)
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+    claim_paused_run = writes(claims.claim_paused_run, lost="claim", announces=True)
+    submit_and_claim = writes(claims.submit_and_claim, lost="claim", announces=True)
+    release_run_claim = writes(claims.release_run_claim, lost="unknown", announces=True)
+
+    # -- control ------------------------------------------------------------------------------------------------------
+    request_cancel = writes(control.request_cancel, lost="natural", announces=True)
+    request_pause = writes(control.request_pause, lost="natural", announces=True)
+    get_run_control = reads(control.get_run_control)
+
+    # -- pauses -------------------------------------------------------------------------------------------------------
+    pause_with_event = writes(pauses.pause_with_event, lost="identity", announces=True)
+    try_pause_run = writes(pauses.try_pause_run, lost="unknown", announces=True)
+    pause_run = writes(pauses.pause_run, lost="unknown", announces=True)
+    get_pause_state = reads(pauses.get_pause_state)
+
+    # -- finish -------------------------------------------------------------------------------------------------------
+    finalize_with_event = writes(finish.finalize_with_event, lost="identity", announces=True)
+    finalize_run = writes(finish.finalize_run, lost="unknown", announces=True)
+    finalize_run_if_status_in = writes(finish.finalize_run_if_status_in, lost="unknown", announces=True)
+
+    # -- leases -------------------------------------------------------------------------------------------------------
+    touch_progress = writes(leases.touch_progress, lost="natural")
+
+    # -- events -------------------------------------------------------------------------------------------------------
+    save_run_event = writes(events.save_run_event, lost="identity", announces=True)
+    get_run_events = reads(events.get_run_events)
+    get_events_for_runs = reads(events.get_events_for_runs)
+
+    # -- traces -------------------------------------------------------------------------------------------------------
+    save_trace = writes(traces.save_trace, lost="identity")
+    get_traces = reads(traces.get_traces)
+
+    # -- tool calls ---------------------------------------------------------------------------------------------------
+    save_tool_call = writes(tool_calls.save_tool_call, lost="identity")
+    get_tool_calls = reads(tool_calls.get_tool_calls)
+
+    # -- usage --------------------------------------------------------------------------------------------------------
+    save_usage = writes(usage.save_usage, lost="identity")
+    save_llm_interaction = writes(usage.save_llm_interaction, lost="identity")
+    get_llm_interactions = reads(usage.get_llm_interactions)
+
+    # -- notes --------------------------------------------------------------------------------------------------------
+    add_note = writes(notes.add_note, lost="identity")
+    get_notes = reads(notes.get_notes)
+    mark_notes_delivered = writes(notes.mark_notes_delivered, lost="unknown")
+
+    # -- listing ------------------------------------------------------------------------------------------------------
+    list_runs = reads(listing.list_runs)
+    count_runs = reads(listing.count_runs)
+    get_run_statuses = reads(listing.get_run_statuses)
+
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the live updates. Idempotent; the engine stays the application's."""
+        if self.live_updates is not None:
+            await self.live_updates.close()

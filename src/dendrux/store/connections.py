@@ -1,0 +1,62 @@
+"""Getting a connection and giving it back, so that nothing stays open or checked out, whatever happens between."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dendrux.store.engines import access
+from dendrux.store.hookvalues import DbError, DbErrorKind
+from dendrux.store.tx import Failure, Tx
+
+if TYPE_CHECKING:
+    from dendrux.store.base import SQLStateStore
+
+WAITED_FOR: Final = frozenset({DbErrorKind.DEADLOCK_OR_SERIALIZATION, DbErrorKind.LOCK_TIMEOUT})
+
+
+async def open_connection(
+    store: SQLStateStore, tx: Tx | None, enter: Callable[[], Awaitable[None]], leave: Callable[[], None]
+) -> AsyncConnection:
+    """A connection of the caller's own. A failure to get one is a lost connection: nothing was sent."""
+    await enter()
+    connection = None
+    try:
+        if tx is not None:
+            tx.check_stop()
+        connection = await store._engine.connect()
+        return connection
+    except Exception as error:  # noqa: BLE001  drivers raise anything when they cannot connect
+        found = store.classify_db_error(error)
+    finally:
+        if connection is None:
+            leave()
+    waiting = found.kind in WAITED_FOR
+    raise Failure(found if waiting else DbError(DbErrorKind.CONNECTION_LOST, None, found.code))
+
+
+async def close_connection(connection: AsyncConnection | None, leave: Callable[[], None]) -> None:
+    """Roll back what is open and give the connection back; one that cannot roll back is thrown away."""
+    if connection is None:
+        return
+    try:
+        try:
+            await connection.close()
+        except Exception:  # noqa: BLE001  the outcome is decided already; only the connection must not stay
+            with suppress(Exception):
+                await connection.invalidate()
+            with suppress(Exception):
+                await connection.close()
+    finally:
+        leave()
+
+
+async def discard(store: SQLStateStore, connection: AsyncConnection) -> None:
+    """Never use this connection again; a repeat gets a fresh one. Where the connection is the database, keep it."""
+    if access(store._engine).shared or connection.invalidated:
+        return
+    with suppress(Exception):
+        await connection.invalidate()

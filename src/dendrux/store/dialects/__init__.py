@@ -1,0 +1,1 @@
+"""One file per database: its hooks and nothing else."""

@@ -1,0 +1,185 @@
+"""SQLite: one writer at a time, JSON in text, RETURNING since 3.35."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, Boolean, Table, and_, case, exists, false, func, literal, select, true, type_coerce, update
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.elements import ColumnElement
+
+from dendrux.db.models import agent_runs
+from dendrux.db.session import is_memory
+from dendrux.db.types import dumps
+from dendrux.store.base import SQLStateStore
+from dendrux.store.hookvalues import (
+    AppendArray,
+    ConflictSpec,
+    DialectFacts,
+    InsertPlan,
+    JsonPatch,
+    JsonPath,
+    JsonReadType,
+    JsonValue,
+    RunLockScope,
+    SelectSource,
+    SetFields,
+    ValuesSource,
+)
+
+OLDEST = (3, 38, 0)
+"""RETURNING came with 3.35, the operator -> with 3.38."""
+
+
+class SQLiteStateStore(SQLStateStore):
+    """The store on SQLite with aiosqlite. It creates no tables itself: take the engine from get_engine."""
+
+    dialect_names: ClassVar[tuple[str, ...]] = ("sqlite",)
+    supports_update_returning = True
+    supports_insert_returning = True
+    supports_row_locks = False
+    ddl_transactional = True
+
+    def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
+        super().__init__(engine, live_updates=live_updates)
+        self.capabilities = replace(
+            self.capabilities, deployment="single_process" if is_memory(engine) else "single_host"
+        )
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def insert_if_absent_stmt(
+        self,
+        table: Table,
+        source: ValuesSource | SelectSource,
+        *,
+        conflict: ConflictSpec,
+        returning: Sequence[ColumnElement[Any]] = (),
+    ) -> InsertPlan:
+        """ON CONFLICT (target) DO NOTHING absorbs that key only."""
+        stmt = insert(table)
+        if isinstance(source, SelectSource):
+            stmt = stmt.from_select(list(source.columns), source.select)
+        elif source:
+            stmt = stmt.values(dict(source))
+        stmt = stmt.on_conflict_do_nothing(index_elements=list(conflict.target), index_where=conflict.predicate)
+        return InsertPlan(stmt.returning(*returning) if returning else stmt, "targeted_ignore")
+
+    def upsert_setting(self, table: Table, *, key: str, value: str, updated_at: datetime) -> Executable:
+        """The excluded row overwrites the stored one."""
+        stmt = insert(table).values(key=key, value=value, updated_at=updated_at)
+        return stmt.on_conflict_do_update(
+            index_elements=[table.c.key],
+            set_={"value": stmt.excluded.value, "updated_at": stmt.excluded.updated_at},
+        )
+
+    # -- JSON ---------------------------------------------------------------------------------------------------------
+
+    def json_get(self, col: ColumnElement[Any], path: JsonPath, as_type: JsonReadType) -> ColumnElement[Any]:
+        """json_extract answers SQL values, so the JSON type decides which of them count."""
+        at = _path(path)
+        kind, value = func.json_type(col, at), func.json_extract(col, at)
+        if as_type == "json":
+            # The operator -> keeps the text of the document: true stays true, a number its digits.
+            return type_coerce(col.op("->")(at), JSON(none_as_null=True))
+        if as_type == "str":
+            return case((kind == "text", value)).collate("BINARY")
+        if as_type == "int":
+            return case((kind == "integer", value))
+        if as_type == "bool":
+            return type_coerce(case((kind == "true", true()), (kind == "false", false())), Boolean)
+        raise ValueError(f"json_get reads json, str, int or bool, not {as_type!r}")
+
+    def json_contains(self, col: ColumnElement[Any], path: JsonPath, value: JsonValue) -> ColumnElement[bool]:
+        """A missing path is false: its JSON type is SQL NULL, which the outer coalesce turns."""
+        return func.coalesce(_contains(col, _path(path), value), false())
+
+    def json_is_null(self, col: ColumnElement[Any], path: JsonPath) -> ColumnElement[bool]:
+        """json_type answers the word null for a JSON null, and SQL NULL for a missing path."""
+        return func.coalesce(func.json_type(col, _path(path)) == "null", false())
+
+    def json_patch_expr(self, col: ColumnElement[Any], patch: JsonPatch) -> ColumnElement[Any] | None:
+        """json_set and json_insert leave the rest of the text as it is."""
+        document = func.coalesce(func.nullif(col, literal("null")), literal("{}"))
+        if isinstance(patch, SetFields):
+            pairs: list[Any] = []
+            for key, value in patch.fields.items():
+                pairs += [_path((key,)), func.json(dumps(value))]
+            return func.json_set(document, *pairs) if pairs else document
+        if isinstance(patch, AppendArray):
+            return func.json_insert(document, _path(patch.path) + "[#]", func.json(dumps(patch.value)))
+        return None  # deleting members: read, merged and written by the base
+
+    # -- the writer ---------------------------------------------------------------------------------------------------
+
+    async def serialize_in_tx(self, session: AsyncSession, *, owner: RunLockScope) -> None:
+        """Nothing to do: the transaction holds the database's only write lock already."""
+
+    async def reserve_parent_writer(self, session: AsyncSession, run_id: str) -> None:
+        """Take the write lock before any read, so that no read can be stale when it is acted on."""
+        connection = session.bind
+        assert isinstance(connection, AsyncConnection)
+        if getattr(connection.sync_connection.connection.driver_connection, "in_transaction", False):  # type: ignore[union-attr]
+            # A driver connection with autocommit=False is always inside a transaction: a write reserves it.
+            await connection.execute(
+                update(agent_runs)
+                .where(agent_runs.c.id == run_id)
+                .values(cancel_requested=agent_runs.c.cancel_requested)
+            )
+        else:
+            await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async def connection_checks(self, conn: AsyncConnection) -> DialectFacts:
+        """Refuse a library that lacks a word this store uses."""
+        version = conn.dialect.server_version_info or OLDEST
+        if version < OLDEST:
+            raise ValueError(f"SQLite {'.'.join(map(str, version))} is too old: 3.38 or later is needed")
+        return DialectFacts(server_family="sqlite", server_version=".".join(map(str, version)))
+
+
+def _path(path: JsonPath) -> str:
+    """A JSON path. A quote cannot be escaped inside a quoted key, so such a key is refused."""
+    parts = []
+    for part in path:
+        if isinstance(part, int):
+            parts.append(f"[{part}]" if part >= 0 else f"[#{part}]")
+        elif '"' in part:
+            raise ValueError("a JSON key with a double quote cannot be addressed on SQLite")
+        else:
+            parts.append(f'."{part}"')
+    return "$" + "".join(parts)
+
+
+def _contains(document: ColumnElement[Any], at: str, value: JsonValue) -> ColumnElement[bool]:
+    """Containment at a path of a document, NULL where the path is missing."""
+    kind, found = func.json_type(document, at), func.json_extract(document, at)
+    if isinstance(value, dict):
+        members = [func.coalesce(_contains(found, _path((key,)), inner), false()) for key, inner in value.items()]
+        return and_(kind == "object", *members)
+    if isinstance(value, list):
+        return and_(kind == "array", *(_has_element(found, inner) for inner in value))
+    if value is None or isinstance(value, bool):
+        return kind == {None: "null", True: "true", False: "false"}[value]
+    word = "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "real"
+    return and_(kind == word, found == value)
+
+
+def _has_element(array: ColumnElement[Any], value: JsonValue) -> ColumnElement[bool]:
+    """Whether some element of a JSON array contains the value."""
+    each = func.json_each(array).table_valued("value", "type")
+    if isinstance(value, dict | list):
+        word = "object" if isinstance(value, dict) else "array"
+        # The value of a container is its text; of a scalar it is no document, which the type tells first.
+        text = case((each.c.type == word, each.c.value), else_=literal("{}" if word == "array" else "[]"))
+        inner: ColumnElement[bool] = func.coalesce(_contains(text, "$", value), false())
+    elif value is None or isinstance(value, bool):
+        inner = each.c.type == {None: "null", True: "true", False: "false"}[value]
+    else:
+        word = "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "real"
+        inner = and_(each.c.type == word, each.c.value == value)
+    return exists(select(literal(1)).select_from(each).where(inner))

@@ -1,0 +1,137 @@
+"""Who owns a run: claims of paused runs, each under a new epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import false
+
+from dendrux.db.models import agent_runs
+from dendrux.errors import StoreOutcomeUnknown
+from dendrux.runtime.values import JsonObject
+from dendrux.store.digest import content_digest
+from dendrux.store.hookvalues import OrderedAssignments
+from dendrux.store.tx import Outcome, Tx, Unchanged
+from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
+
+runs = agent_runs.c
+
+
+def _claim(tx: Tx) -> OrderedAssignments:
+    """What a claim changes. claimed_epoch comes first: a later assignment may see an earlier one."""
+    return [
+        (runs.claimed_epoch, runs.claim_epoch + 1),
+        (runs.claim_epoch, runs.claim_epoch + 1),
+        (runs.status, RUNNING),
+        *tx.renewal().items(),
+        (runs.updated_at, tx.now),
+    ]
+
+
+async def claim_paused_run(
+    tx: Tx, run_id: str, *, expected_status: str, tenant_id: TenantScope = UNSCOPED
+) -> Outcome[int | None]:
+    """Take a paused run: the new epoch, or None to whoever came too late.
+
+    Ensures: exactly one caller is returned an epoch; the pause document stays.
+    Refuses: RunNotFoundError.
+    """
+    await tx.begin(run_id)
+    guard = [runs.status == expected_status, runs.cancel_requested == false()]
+    claimed = await tx.swap(run_id, guard, _claim(tx), tenant_id=tenant_id)
+    if claimed is not None:
+        return claimed.claim_epoch
+    run = await tx.hold(run_id, tenant_id, runs.cancel_requested)
+    return tx.lost(run, holds=run.status == expected_status and not run.cancel_requested, answer=None)
+
+
+async def submit_and_claim(
+    tx: Tx,
+    run_id: str,
+    *,
+    expected_status: str,
+    submitted_data: JsonObject,
+    submission_id: str | None = None,
+    validate: Callable[[JsonObject], None] | None = None,
+    tenant_id: TenantScope = UNSCOPED,
+) -> Outcome[int | None]:
+    """Take a paused run and leave a submission beside its document: the new epoch, or None when lost.
+
+    `validate(document)` runs inside the transaction, may run again when it is retried, and must not call the store.
+
+    Refuses: RunNotFoundError; WriteConflictError when the id holds other content; StoreOutcomeUnknown while the same
+    submission is unconsumed: somebody owns that claim, and it may not be this caller.
+    """
+    digest = content_digest("submit_and_claim", submitted_data=submitted_data)
+    run = await tx.hold(
+        run_id,
+        tenant_id,
+        runs.cancel_requested,
+        runs.submission_id,
+        runs.submission_digest,
+        runs.consumption_id,
+        runs.pause_data,
+    )
+    if run.submission_id is not None and run.submission_id == submission_id:
+        if run.submission_digest != digest:
+            raise tx.conflict()
+        if run.consumption_id is None:
+            raise StoreOutcomeUnknown(operation=tx.operation, run_id=run_id)
+        return Unchanged(None)
+    if run.status != expected_status or run.cancel_requested:
+        return Unchanged(None)
+    if validate is not None:
+        validate(run.pause_data or {})
+        tx.check_stop()
+    submission: list[tuple[Any, Any]] = [
+        (runs.submission_id, submission_id),
+        (runs.submission_digest, digest),
+        (runs.submission_data, submitted_data),
+        (runs.consumption_id, None),
+    ]
+    claimed = await tx.swap(run_id, [runs.claim_epoch == run.claim_epoch], [*_claim(tx), *submission])
+    if claimed is None:
+        raise tx.again()
+    return claimed.claim_epoch
+
+
+async def release_run_claim(tx: Tx, run_id: str, *, claim_epoch: int) -> Outcome[bool]:
+    """Hand a claim back unused: only for a caller that was returned the epoch.
+
+    Ensures: the run waits again in the status it was paused in; the submission and its id go; the epoch stays.
+    Refuses: RunNotFoundError, StaleClaimError.
+    """
+    await tx.begin(run_id)
+    guard = [
+        runs.status == RUNNING,
+        runs.claim_epoch == claim_epoch,
+        runs.claimed_epoch == claim_epoch,
+        runs.paused_status.is_not(None),
+        runs.consumption_id.is_(None),
+    ]
+    assignments = [
+        (runs.status, runs.paused_status),
+        (runs.paused_at, tx.now),
+        (runs.pause_requested, false()),
+        (runs.pause_reason, None),
+        *cleared_submission(),
+        *tx.renewal().items(),
+        (runs.updated_at, tx.now),
+    ]
+    if await tx.swap(run_id, guard, assignments) is not None:
+        return True
+    run = await tx.hold(run_id, UNSCOPED, runs.claimed_epoch, runs.paused_status, runs.consumption_id)
+    tx.stale(run, claim_epoch)
+    unused = run.claimed_epoch == claim_epoch and run.paused_status is not None and run.consumption_id is None
+    return tx.lost(run, holds=run.status == RUNNING and unused, answer=False)
+
+
+def cleared_submission() -> OrderedAssignments:
+    """A pause, a release and an end leave no submission behind."""
+    return [
+        (runs.submission_id, None),
+        (runs.submission_digest, None),
+        (runs.submission_data, None),
+        (runs.consumption_id, None),
+    ]

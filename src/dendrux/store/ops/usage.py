@@ -1,0 +1,118 @@
+"""What model calls cost: usage rows and full interactions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Table
+
+from dendrux.db.models import llm_interactions, token_usage
+from dendrux.runtime.values import JsonObject, LLMInteractionRecord, UsageStats
+from dendrux.store import records
+from dendrux.store.digest import content_digest, usage_columns
+from dendrux.store.ops.evidence import store_once
+from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
+
+interactions = llm_interactions.c
+
+
+def _row(
+    tx: Tx, table: Table, run_id: str, row_id: str | None, digest: str, shown: dict[str, Any], usage: UsageStats
+) -> Entry:
+    columns = {**usage_columns(usage), "cost_usd": usage.cost_usd}
+    values = {"id": row_id, "agent_run_id": run_id, **shown, **columns, "content_digest": digest, "created_at": tx.now}
+    return Entry(table=table, values=values)
+
+
+async def save_usage(
+    tx: Tx,
+    run_id: str,
+    *,
+    iteration_index: int,
+    usage: UsageStats,
+    model: str | None = None,
+    provider: str | None = None,
+    duration_ms: int | None = None,
+    meta: JsonObject | None = None,
+    usage_id: str | None = None,
+    claim_epoch: int | None = None,
+) -> Outcome[None]:
+    """Store one usage row. Accepted unfenced after the run has ended, as late bookkeeping; it changes no totals.
+
+    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError.
+    """
+    shown = {
+        "iteration_index": iteration_index,
+        "model": model,
+        "provider": provider,
+        "duration_ms": duration_ms,
+        "meta": meta,
+    }
+    digest = content_digest("save_usage", usage=usage, **shown)
+
+    def entry(_run: Facts) -> Entry:
+        return _row(tx, token_usage, run_id, usage_id, digest, shown, usage)
+
+    appended = await store_once(tx, run_id, claim_epoch, entry)
+    return None if appended.fresh else Unchanged(None)
+
+
+async def save_llm_interaction(
+    tx: Tx,
+    run_id: str,
+    *,
+    iteration_index: int,
+    usage: UsageStats,
+    model: str | None = None,
+    provider: str | None = None,
+    duration_ms: int | None = None,
+    semantic_request: JsonObject | None = None,
+    semantic_response: JsonObject | None = None,
+    provider_request: JsonObject | None = None,
+    provider_response: JsonObject | None = None,
+    guardrail_findings: JsonObject | None = None,
+    interaction_id: str | None = None,
+    claim_epoch: int | None = None,
+) -> Outcome[None]:
+    """Store one call of a model, as asked and as answered. Accepted unfenced after the run has ended.
+
+    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError.
+    """
+    shown = {
+        "iteration_index": iteration_index,
+        "model": model,
+        "provider": provider,
+        "duration_ms": duration_ms,
+        "semantic_request": semantic_request,
+        "semantic_response": semantic_response,
+        "provider_request": provider_request,
+        "provider_response": provider_response,
+        "guardrail_findings": guardrail_findings,
+    }
+    digest = content_digest("save_llm_interaction", usage=usage, **shown)
+
+    def entry(_run: Facts) -> Entry:
+        return _row(tx, llm_interactions, run_id, interaction_id, digest, shown, usage)
+
+    appended = await store_once(tx, run_id, claim_epoch, entry)
+    return None if appended.fresh else Unchanged(None)
+
+
+async def get_llm_interactions(
+    tx: Tx,
+    run_id: str,
+    *,
+    iteration_index: int | None = None,
+    limit: int = 1000,
+    offset: int = 0,
+    before: datetime | None = None,
+) -> list[LLMInteractionRecord]:
+    """A page of the run's model calls by iteration."""
+    statement = records.INTERACTION.where(interactions.agent_run_id == run_id)
+    if iteration_index is not None:
+        statement = statement.where(interactions.iteration_index == iteration_index)
+    if before is not None:
+        statement = statement.where(interactions.created_at < before)
+    statement = statement.order_by(interactions.iteration_index, interactions.id).limit(limit).offset(offset)
+    return [records.interaction(row) for row in await tx.rows(statement)]

@@ -1,0 +1,459 @@
+"""One write transaction, and the few helpers that every operation is made of.
+
+`fence` and `swap` are guarded updates, `hold` takes the run's row, `append` inserts a row by identity, `same` asks
+whether an existing row is the caller's and equal, `stale` and `closed` apply the rules of refusal, `lost` answers a
+lost swap. An operation never opens, commits or retries; it returns a value, returns Unchanged, or raises a refusal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+
+from sqlalchemy import (
+    Column,
+    CursorResult,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    case,
+    func,
+    literal,
+    null,
+    select,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.elements import ColumnElement
+
+from dendrux.db.models import agent_runs, run_events
+from dendrux.db.types import StoredValueError
+from dendrux.errors import RunAlreadyTerminalError, RunNotFoundError, StaleClaimError, WriteConflictError
+from dendrux.store.hooks import Hooks
+from dendrux.store.hookvalues import (
+    ConflictSpec,
+    DbError,
+    DbErrorKind,
+    InsertPlan,
+    OrderedAssignments,
+    RunLockScope,
+    SelectSource,
+)
+from dendrux.vocabulary import RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+
+logger = logging.getLogger("dendrux.store")
+runs = agent_runs.c
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(Generic[T_co]):
+    """An operation's answer when it changed nothing: the transaction is rolled back and nothing is announced."""
+
+    value: T_co
+
+
+Outcome: TypeAlias = T | Unchanged[T]
+
+
+class Stopped(BaseException):
+    """The caller was cancelled; the transaction ends at its next boundary."""
+
+
+class Failure(Exception):
+    """The database refused or the connection failed. Carries the classified error and nothing of the driver."""
+
+    def __init__(self, error: DbError) -> None:
+        super().__init__(error.kind)
+        self.error = error
+
+
+class Facts(NamedTuple):
+    """What every rule asks of a run."""
+
+    id: str
+    status: str
+    format: int
+    claim_epoch: int
+    iteration_count: int
+
+
+FACTS: Final = (runs.id, runs.status, runs.storage_format.label("format"), runs.claim_epoch, runs.iteration_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A row to insert by identity: its `values` hold the id, the run and the content digest."""
+
+    table: Table
+    values: dict[str, Any]
+    position: tuple[Column[Any], Any] | None = None
+    """The place that only one row may hold."""
+
+    @property
+    def id(self) -> str:
+        return str(self.values["id"])
+
+
+class Appended(NamedTuple):
+    """What became of an insert by identity: `fresh` when this call stored the row."""
+
+    fresh: bool
+    place: int
+
+
+class Tx:
+    """A transaction that opens its connection at the first statement.
+
+    The binding makes it, ends it, and decides what a failure means; operations use what is below `begin`.
+    """
+
+    def __init__(
+        self, store: Hooks, operation: str, run_id: str | None, *, settling: bool = False, reading: bool = False
+    ) -> None:
+        self.store = store
+        self.operation = operation
+        self.run_id = run_id
+        self.settling = settling
+        """A unique key clashed in an earlier attempt: look before inserting, to say which row is in the way."""
+        self.reading = reading
+        self.stopped = False
+        self.connection: AsyncConnection | None = None
+        self.open_connection: Callable[[], Awaitable[AsyncConnection]] | None = None
+        self._session: AsyncSession | None = None
+        self._now: datetime | None = None
+        self.changed: set[str] = set()
+        """Runs whose followers are told once COMMIT was issued."""
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """One instant for the whole transaction, taken once it holds its lock."""
+        if self._now is None:
+            self._now = datetime.now(UTC)
+        return self._now
+
+    @property
+    def session(self) -> AsyncSession:
+        """A session on this transaction's connection, for hooks only. Closing it would end the transaction."""
+        if self._session is None:
+            assert self.connection is not None
+            self._session = AsyncSession(bind=self.connection, join_transaction_mode="rollback_only")
+        return self._session
+
+    def check_stop(self) -> None:
+        """Between any two steps: a cancelled caller's transaction goes no further."""
+        if self.stopped:
+            raise Stopped
+
+    async def begin(self, run_id: str | None = None) -> None:
+        """Open the transaction. Without row locks its first statement reserves the database's writer."""
+        if self.connection is not None:
+            return
+        assert self.open_connection is not None
+        self.connection = await self.open_connection()
+        if self.reading:
+            return
+        await self.guarded(self.connection.begin())
+        if not self.store.supports_row_locks:
+            await self.guarded(self.store.reserve_parent_writer(self.session, run_id or self.run_id or ""))
+
+    async def guarded(self, step: Awaitable[T]) -> T:
+        """Await one step of the database; its errors come out classified, with nothing of the driver attached."""
+        if self.stopped:
+            close = getattr(step, "close", None)
+            if close is not None:
+                close()
+            raise Stopped
+        try:
+            return await step
+        except (SQLAlchemyError, OSError, StoredValueError) as error:
+            failure = Failure(self.store.classify_db_error(error))
+        raise failure
+
+    async def result(self, statement: Executable, params: Mapping[str, Any] | None = None) -> CursorResult[Any]:
+        """Run one statement."""
+        await self.begin()
+        assert self.connection is not None
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s: %s", self.operation, statement)
+        return await self.guarded(self.connection.execute(statement, params))
+
+    async def rows(self, statement: Executable, params: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
+        """Run one statement and take all its rows."""
+        result = await self.result(statement, params)
+        return await self.guarded(_all(result))
+
+    async def row(self, statement: Executable, params: Mapping[str, Any] | None = None) -> Row[Any] | None:
+        """Run one statement that finds at most one row."""
+        found = await self.rows(statement, params)
+        return found[0] if found else None
+
+    async def serialize_notes(self, run_id: str) -> None:
+        """Enter the critical section of a run's note counting."""
+        await self.begin(run_id)
+        await self.guarded(self.store.serialize_in_tx(self.session, owner=RunLockScope(run_id)))
+
+    # -- the run's row ------------------------------------------------------------------------------------------------
+
+    async def hold(self, run_id: str, tenant_id: TenantScope = UNSCOPED, *columns: Any) -> Any:
+        """Take the run's row and read its facts and the given columns.
+
+        Refuses: RunNotFoundError for a missing run, or one outside the tenant scope.
+        """
+        await self.begin(run_id)
+        statement = scoped(select(*FACTS, *columns).where(runs.id == run_id), tenant_id)
+        held = await self.row(self.store.lock_clause(statement, "update_no_key"))
+        if held is None:
+            raise RunNotFoundError(run_id)
+        return held if columns else Facts._make(held)
+
+    async def fence(self, run_id: str, claim_epoch: int, tenant_id: TenantScope = UNSCOPED) -> Facts | None:
+        """Renew the lease of the run this caller owns, which also holds its row. None when it owns none."""
+        await self.begin(run_id)
+        if not self.store.supports_update_returning or tenant_id is not UNSCOPED:
+            owned = [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
+            return await self.swap(run_id, owned, list(self.renewal().items()), tenant_id=tenant_id)
+        held = await self.row(_fence(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
+        return None if held is None else Facts._make(held)
+
+    def renewal(self) -> dict[Column[Any], Any]:
+        """What renews a lease: the clock never goes back, the mark goes."""
+        now = literal(self.now, runs.last_progress_at.type)
+        return {
+            runs.last_progress_at: case((runs.last_progress_at > now, runs.last_progress_at), else_=now),
+            runs.lease_expired_at: None,
+        }
+
+    async def swap(
+        self,
+        run_id: str,
+        guard: Sequence[ColumnElement[bool]],
+        assignments: OrderedAssignments,
+        *,
+        tenant_id: TenantScope = UNSCOPED,
+    ) -> Facts | None:
+        """Change the run's row if it satisfies the guard, and read its facts afterwards. None when it does not."""
+        await self.begin(run_id)
+        if self.store.supports_update_returning:
+            statement = scoped(update(agent_runs).where(runs.id == run_id, *guard), tenant_id)
+            changed = await self.row(statement.ordered_values(*assignments).returning(*FACTS))
+            return None if changed is None else Facts._make(changed)
+        # The locking read computes what the update is about to set, so that no third statement reads it back.
+        after: dict[str | None, Any] = {column.key: _term(column, value) for column, value in assignments}
+        seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in FACTS))
+        seen = scoped(seen.select_from(agent_runs).where(runs.id == run_id, *guard), tenant_id)
+        held = await self.row(self.store.lock_clause(seen, "update_no_key"))
+        if held is None:
+            return None
+        await self.result(update(agent_runs).where(runs.id == run_id).ordered_values(*assignments))
+        return Facts._make(held)
+
+    # -- rows by identity ---------------------------------------------------------------------------------------------
+
+    async def append(self, entry: Entry) -> Appended:
+        """Insert a row once per identity.
+
+        Ensures: when the row is there already, it is this run's and equal, and `fresh` is False.
+        Refuses: WriteConflictError when the identity or the position holds something else.
+        """
+        if self.settling:
+            held = await self.find(entry)
+            if held is not None:
+                return Appended(False, self.same(entry, held))
+            await self._check_position(entry)
+        index = await (self._insert_event(entry) if entry.table is run_events else self._insert(entry))
+        if index is not None:
+            return Appended(True, index)
+        held = await self.find(entry)
+        if held is None:
+            raise self.again()  # the row that absorbed the insert is gone again, or another key absorbed it
+        return Appended(False, self.same(entry, held))
+
+    async def repeated(self, entry: Entry) -> Appended | None:
+        """The outcome of an earlier call with this identity in this run, None when there was none.
+
+        Refuses: WriteConflictError when the identity holds something else.
+        """
+        held = await self.find(entry)
+        return None if held is None else Appended(False, self.same(entry, held))
+
+    async def repeated_here(self, entry: Entry) -> Appended | None:
+        """As `repeated`, but a row of this id in another run counts only once the guard is won."""
+        held = await self.find(entry)
+        if held is None or held.owner != entry.values[_owner(entry.table).key]:
+            return None
+        return Appended(False, self.same(entry, held))
+
+    async def find(self, entry: Entry) -> Row[Any] | None:
+        """The row that has the entry's id, whoever's it is."""
+        return await self.row(_by_identity(entry.table), {"p_id": entry.id})
+
+    def same(self, entry: Entry, held: Row[Any]) -> int:
+        """The index of an existing row that is this run's and holds the same content.
+
+        Refuses: WriteConflictError otherwise.
+        """
+        if held.owner != entry.values[_owner(entry.table).key] or held.content_digest != entry.values["content_digest"]:
+            raise self.conflict()
+        return int(held.place)
+
+    async def _insert(self, entry: Entry) -> int | None:
+        """0 when the row was inserted, None when its id was there."""
+        plan: InsertPlan = self._plan(entry.table)
+        result = await self.result(plan.statement, entry.values)
+        return 0 if result.rowcount else None
+
+    async def _insert_event(self, entry: Entry) -> int | None:
+        """The index the event took inside its own insert, None when its id was there."""
+        plan: InsertPlan = self._plan(run_events)
+        result = await self.result(plan.statement, {f"p_{name}": value for name, value in entry.values.items()})
+        if self.store.supports_insert_returning:
+            taken = await self.guarded(_all(result))
+            return None if not taken else int(taken[0][0])
+        if not result.rowcount:
+            return None
+        index = self.store.inserted_event_sequence(result)
+        if index is None:
+            held = await self.find(entry)
+            index = None if held is None else int(held.place)
+        return index
+
+    def _plan(self, table: Table) -> InsertPlan:
+        """The insert into a table, built once per store: SQLAlchemy compiles it once, too."""
+        plans: dict[str, InsertPlan] = self.store.__dict__.setdefault("_plans", {})
+        if table.name not in plans:
+            source: SelectSource | dict[str, Any] = _event_source(self.store) if table is run_events else {}
+            returning = (
+                (table.c.sequence_index,) if table is run_events and self.store.supports_insert_returning else ()
+            )
+            plans[table.name] = self.store.insert_if_absent_stmt(
+                table,
+                source,
+                conflict=ConflictSpec((table.c.id,), constraint=f"pk_{table.name}"),
+                returning=returning,
+            )
+        return plans[table.name]
+
+    async def _check_position(self, entry: Entry) -> None:
+        if entry.position is None or entry.position[1] is None:
+            return
+        column, place = entry.position
+        owner = _owner(entry.table)
+        taken = select(entry.table.c.id).where(owner == entry.values[owner.key], column == place)
+        if await self.row(taken) is not None:
+            raise self.conflict()
+
+    # -- refusals -----------------------------------------------------------------------------------------------------
+
+    def conflict(self) -> WriteConflictError:
+        """Another row is in the way. Says nothing about that row: it may belong to another tenant."""
+        return WriteConflictError(operation=self.operation, run_id=self.run_id)
+
+    def stale(self, run: Any, claim_epoch: int | None, *, running: bool = False) -> None:
+        """Rule of the fence: another epoch is refused, and for a plain write a run that is not running, too."""
+        if claim_epoch is None:
+            return
+        if run.claim_epoch != claim_epoch or (running and run.status != RUNNING):
+            raise StaleClaimError(operation=self.operation, run_id=self.run_id)
+
+    def ended(self, run: Any) -> bool:
+        """Format 2: the run has a terminal status, so some rows are refused."""
+        return bool(run.format == 2 and run.status in TERMINAL_STATUSES)
+
+    def closed(self, run: Facts) -> None:
+        """Format 2: the log, the conversation and the tool calls of a run that has ended are final."""
+        if self.ended(run):
+            raise RunAlreadyTerminalError(run.id, run.status)
+
+    def lost(self, run: Any, *, holds: bool, answer: T) -> Unchanged[T]:
+        """The answer of a lost swap, unless the row as now held would have satisfied it: then the swap runs again."""
+        if holds:
+            raise self.again()
+        return Unchanged(answer)
+
+    def again(self) -> Failure:
+        """Somebody changed the row between two statements: run the transaction again."""
+        return Failure(DbError(DbErrorKind.DEADLOCK_OR_SERIALIZATION, None, "changed_meanwhile"))
+
+    def format_1_only(self, run: Any, instead: str) -> None:
+        """The legacy operations do not exist on format 2."""
+        if run.format == 2:
+            wrong_format(self.operation, instead)
+
+
+def wrong_format(operation: str, instead: str) -> NoReturn:
+    """An operation, parameter or event type that the run's format does not have."""
+    raise ValueError(f"{operation} is not for a run of format 2: use {instead}")
+
+
+def scoped(statement: Any, tenant_id: TenantScope) -> Any:
+    """A statement about runs with the tenant predicate of a scope: exact, and none for UNSCOPED."""
+    return statement if tenant_id is UNSCOPED else statement.where(runs.tenant_id == tenant_id)
+
+
+async def _all(result: CursorResult[Any]) -> Sequence[Row[Any]]:
+    """All rows of a buffered result. Decoding happens here, so its errors are guarded, too."""
+    return result.all()
+
+
+def _term(column: ColumnElement[Any], value: Any) -> ColumnElement[Any]:
+    if isinstance(value, ColumnElement):
+        return value
+    return null() if value is None else literal(value, column.type)
+
+
+@lru_cache(maxsize=1)
+def _fence() -> Executable:
+    now = bindparam("p_now", type_=runs.last_progress_at.type)
+    return (
+        update(agent_runs)
+        .where(runs.id == bindparam("p_run"), runs.status == RUNNING, runs.claim_epoch == bindparam("p_epoch"))
+        .values(
+            last_progress_at=case((runs.last_progress_at > now, runs.last_progress_at), else_=now),
+            lease_expired_at=None,
+        )
+        .returning(*FACTS)
+    )
+
+
+def _owner(table: Table) -> Column[Any]:
+    """The column that names the run a row belongs to."""
+    return table.c.agent_run_id if "agent_run_id" in table.c else table.c.run_id
+
+
+@lru_cache(maxsize=16)
+def _by_identity(table: Table) -> Select[Any]:
+    place = table.c.sequence_index if table is run_events else literal(0)
+    return select(_owner(table).label("owner"), table.c.content_digest, place.label("place")).where(
+        table.c.id == bindparam("p_id")
+    )
+
+
+def _event_source(store: Hooks) -> SelectSource:
+    """The event with the next free index of its run, allocated inside the insert."""
+    events = run_events.c
+    run_id = bindparam("p_agent_run_id", type_=events.agent_run_id.type)
+    last = (
+        select(events.sequence_index)
+        .where(events.agent_run_id == run_id)
+        .order_by(events.sequence_index.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    given = [column for column in events if column is not events.sequence_index]
+    values = [bindparam(f"p_{column.key}", type_=column.type).label(column.key) for column in given]
+    following = store.event_sequence_expr(func.coalesce(last, -1) + 1).label("sequence_index")
+    return SelectSource(
+        [*(column.key for column in given), "sequence_index"],
+        select(*values, following).select_from(agent_runs).where(runs.id == run_id),
+    )
