@@ -13,12 +13,13 @@ import pytest
 from dendrux import errors
 from dendrux.runtime.state import StateStore
 from dendrux.store import SQLStateStore
+from dendrux.store.binding import Operation
 from repo.nouns import NOUNS, PLACES, ROOT
 
 LIFECYCLE = {"close"}
 """Public methods that are no operation on a run."""
 
-OPERATIONS = {name for name in vars(StateStore) if not name.startswith("_")} - LIFECYCLE
+OPERATIONS = {name for name, value in vars(SQLStateStore).items() if isinstance(value, Operation)}
 
 
 def headings(path: Path, level: int) -> set[str]:
@@ -27,6 +28,11 @@ def headings(path: Path, level: int) -> set[str]:
 
 def pages_of(operation: str) -> list[str]:
     return [noun for noun in NOUNS if operation in headings(ROOT / PLACES["documentation"].format(noun=noun), 2)]
+
+
+def test_the_store_has_every_method_of_the_protocol() -> None:
+    methods = {name for name in vars(StateStore) if not name.startswith("_")}
+    assert methods - OPERATIONS == LIFECYCLE
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))
@@ -58,14 +64,10 @@ def test_every_error_has_a_heading_and_its_code() -> None:
         assert f"`{value.code}`" in section, f"docs/reference/errors.md: error: {name} without its code {value.code}"
 
 
-HELPERS = {"bind"}
-
-
 def public_hooks() -> set[str]:
     """Methods that a subclass may override: everything public of SQLStateStore that is no operation."""
     names = {name for name in dir(SQLStateStore) if not name.startswith("_")}
-    methods = {name for name in names if inspect.isfunction(inspect.getattr_static(SQLStateStore, name))}
-    return methods - OPERATIONS - LIFECYCLE - HELPERS
+    return {name for name in names if inspect.isfunction(inspect.getattr_static(SQLStateStore, name))} - LIFECYCLE
 
 
 def test_every_hook_has_a_heading() -> None:

@@ -7,7 +7,7 @@ import pytest
 from repo.nouns import NOUNS, PLACES, ROOT
 
 SHARED = {
-    "SQL": set(),
+    "SQL": {"evidence"},
     "meaning": {"base"},
     "contracts": {"races", "stateful"},  # contracts about operations of any noun together
     "documentation": {"index"},
