@@ -122,7 +122,8 @@ def seam_of(engine: Any) -> Seam:
 
 def take_off(store: Any) -> None:
     """Take the seam off this store's engine, if it is on."""
-    found = SEAMS.pop(engine_of(store), None)
+    engine = engine_of(store)
+    found = None if engine is None else SEAMS.pop(engine, None)
     if found is not None:
         found.take_off()
 
