@@ -12,7 +12,7 @@ from typing import Any, Final
 from dendrux_model.invariants import INVARIANTS, broken_by_state, broken_by_step, changed
 from dendrux_model.operations import GetRun, Operation
 from dendrux_model.outcomes import NONE, Outcome, Returned
-from dendrux_model.values import At
+from dendrux_model.values import At, Minted
 from dendrux_model.world import Event, Interaction, Note, Run, Submission, ToolCall, Totals, Trace, World
 
 Answers = Iterable[tuple[Operation, Outcome]]
@@ -71,11 +71,11 @@ def shown_run(reads: dict[str, Any]) -> Run:
             "events": tuple(shown_event(row) for row in reads.get("GetRunEvents") or ()),
             "traces": tuple(shown_trace(row) for row in reads.get("GetTraces") or ()),
             "tool_calls": tuple(
-                ToolCall(row["id"], "", row["tool_call_id"], rest(row)) for row in reads.get("GetToolCalls") or ()
+                ToolCall(given(row), "", row["tool_call_id"], rest(row)) for row in reads.get("GetToolCalls") or ()
             ),
             "usage": (),
             "interactions": tuple(
-                Interaction(row["id"], "", row["iteration_index"], rest(row))
+                Interaction(given(row), "", row["iteration_index"], rest(row))
                 for row in reads.get("GetLLMInteractions") or ()
             ),
             "notes": tuple(shown_note(row) for row in reads.get("GetNotes") or ()),
@@ -99,23 +99,28 @@ def shown_submission(pause: dict[str, Any] | None) -> Submission | None:
 def shown_totals(run: dict[str, Any]) -> Totals:
     """The usage of the whole run."""
     names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens", "reasoning_tokens")
-    return Totals(*(run[f"total_{name}"] for name in names), run["total_cost_usd"])
+    return Totals._make([*(run[f"total_{name}"] for name in names), run["total_cost_usd"]])
 
 
 def shown_event(row: dict[str, Any]) -> Event:
     """An entry of the log; whether its index is its place is checked on the answer itself."""
-    return Event(row["id"], "", row["event_type"], row["iteration_index"], row["correlation_id"], row["data"])
+    return Event(given(row), "", row["event_type"], row["iteration_index"], row["correlation_id"], row["data"])
 
 
 def shown_trace(row: dict[str, Any]) -> Trace:
     """A message of the conversation."""
-    return Trace(row["id"], "", row["role"], row["content"], row["order_index"], row["meta"], row["trace_kind"])
+    return Trace(given(row), "", row["role"], row["content"], row["order_index"], row["meta"], row["trace_kind"])
 
 
 def shown_note(row: dict[str, Any]) -> Note:
     """A note of the inbox."""
     stamp = row["delivered_iteration"], instant(row["delivered_at"])
     return Note(row["id"], "", row["text"], row["metadata"], *stamp)
+
+
+def given(row: dict[str, Any]) -> str | None:
+    """The id of a row; None where the model says only that the store mints one."""
+    return None if isinstance(row["id"], Minted) else row["id"]
 
 
 def rest(row: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
