@@ -62,10 +62,8 @@ class PendingUpdates:
         if isinstance(run_ids, str):
             raise TypeError("enqueue takes an iterable of run ids, not one string")
         for run_id in run_ids:
-            if (
-                not isinstance(run_id, str)
-                or not 0 < len(run_id) <= ID_LENGTH
-                or (run_id not in self._pending and len(self._pending) >= self.pending_max)
+            if not 0 < len(run_id) <= ID_LENGTH or (
+                run_id not in self._pending and len(self._pending) >= self.pending_max
             ):
                 self.dropped += 1
             else:

@@ -27,7 +27,7 @@ from dendrux.errors import (
     StoreOutcomeUnknown,
     StoreUnavailableError,
 )
-from dendrux.store.connections import WAITED_FOR, close_connection, discard, open_connection
+from dendrux.store.connections import WAITED_FOR, close_connection, discard, open_connection, roll_back
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
 from dendrux.store.hookvalues import DbError, DbErrorKind
@@ -97,7 +97,14 @@ class Attempts:
     async def _once(self) -> Any:
         """One transaction. Ensures: whatever happens, nothing stays open and no connection stays checked out."""
         await first_use(self.store)
-        tx = self.current = Tx(self.store, self.operation, self.run_id, settling=self.settling, reading=self.reading)
+        tx = self.current = Tx(
+            self.store,
+            self.operation,
+            self.run_id,
+            settling=self.settling,
+            in_doubt=self.doubt > 0,
+            reading=self.reading,
+        )
         tx.stopped = self.stopped
         door = access(self.store._engine)
         tx.open_connection = lambda: open_connection(self.store, tx, door.enter, door.leave)
@@ -120,7 +127,9 @@ class Attempts:
             self._announce(tx)
         if error is None:
             return
-        if error.kind not in ANSWERED and tx.connection is not None:
+        assert tx.connection is not None
+        await roll_back(tx.connection)
+        if error.kind not in ANSWERED:
             await discard(self.store, tx.connection)
         raise CommitFailed(error)
 

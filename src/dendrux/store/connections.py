@@ -54,6 +54,20 @@ async def close_connection(connection: AsyncConnection | None, leave: Callable[[
         leave()
 
 
+async def roll_back(connection: AsyncConnection) -> None:
+    """Roll back after a COMMIT that failed.
+
+    SQLAlchemy takes the transaction for ended then and would give the connection back with it still open in the driver.
+    """
+    if connection.invalidated:
+        return
+    try:
+        await connection.run_sync(lambda sync: sync.dialect.do_rollback(sync.connection))
+    except Exception:  # noqa: BLE001  a connection that cannot roll back is thrown away, and the server ends it
+        with suppress(Exception):
+            await connection.invalidate()
+
+
 async def discard(store: SQLStateStore, connection: AsyncConnection) -> None:
     """Never use this connection again; a repeat gets a fresh one. Where the connection is the database, keep it."""
     if access(store._engine).shared or connection.invalidated:

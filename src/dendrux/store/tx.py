@@ -117,7 +117,14 @@ class Tx:
     """
 
     def __init__(
-        self, store: Hooks, operation: str, run_id: str | None, *, settling: bool = False, reading: bool = False
+        self,
+        store: Hooks,
+        operation: str,
+        run_id: str | None,
+        *,
+        settling: bool = False,
+        in_doubt: bool = False,
+        reading: bool = False,
     ) -> None:
         self.store = store
         self.operation = operation
@@ -125,6 +132,8 @@ class Tx:
         self.settling = settling
         """A unique key clashed in an earlier attempt: look before inserting, to say which row is in the way."""
         self.reading = reading
+        self.in_doubt = in_doubt
+        """An earlier attempt of this very call issued COMMIT, and nobody knows what became of it."""
         self.stopped = False
         self.connection: AsyncConnection | None = None
         self.open_connection: Callable[[], Awaitable[AsyncConnection]] | None = None

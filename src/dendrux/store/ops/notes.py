@@ -58,13 +58,18 @@ async def add_note(
     if await _inserted(tx, entry, max_pending):
         return "added"
     held = await tx.repeated(entry)
-    return Unchanged("full") if held is None else Unchanged("duplicate")
+    return Unchanged("full") if held is None else _present(tx)
+
+
+def _present(tx: Tx) -> Unchanged[NoteOutcome]:
+    """The note is there: by an earlier call, or by this one before the acknowledgement of its COMMIT was lost."""
+    return Unchanged("added" if tx.in_doubt else "duplicate")
 
 
 async def _refused(tx: Tx, run: Facts, entry: Entry, claim_epoch: int | None) -> Unchanged[NoteOutcome]:
     """A note that comes too late: a repeat is told so first."""
     if await tx.repeated(entry) is not None:
-        return Unchanged("duplicate")
+        return _present(tx)
     tx.stale(run, claim_epoch, running=True)
     if claim_epoch is not None:
         raise tx.again()
