@@ -95,11 +95,13 @@ def persisted_usage(usage: UsageStats) -> dict[str, Any]:
 
 
 def decoded(payload: str) -> Any:
-    """The JSON value of a tool's result; text that is not JSON is kept as `{"raw": text}`."""
+    """The JSON value of a tool's result; text that is not JSON, or cannot be stored, is kept as `{"raw": text}`."""
     try:
-        return json.loads(payload)
+        value = json.loads(payload)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError:
         return {"raw": payload}
+    return value
 
 
 def content_key(*parts: Any) -> str:
@@ -115,4 +117,4 @@ def money(amount: Decimal | float | None) -> float | None:
     """US dollars as stored: six decimal places, half even."""
     if amount is None:
         return None
-    return float(Decimal(str(amount)).quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN))
+    return float(Decimal(str(amount)).quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN) + 0)

@@ -59,6 +59,9 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
         run = self.born(world)
         return World((*world.runs, run), world.now, world.new_format), self.created(run)
 
+    def persisted(self) -> dict[str, Any]:
+        return {**super().persisted(), "idempotency_fingerprint": self.idempotency_fingerprint or ""}
+
     def holder_of_key(self, world: World) -> Run | None:
         """The run that has this key in this tenant; an absent tenant and "" are one scope here."""
         if self.idempotency_key is None:
