@@ -1,0 +1,176 @@
+"""Bad arguments: for every operation and each of its parameters, refused by name before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dendrux.runtime.values import UsageStats
+from dendrux.testing.driver import NAMESPACE_LENGTH
+from dendrux.testing.execution import Execution
+from dendrux.testing.store_kit.contract import Situation, contract
+from dendrux.testing.store_kit.contracts._samples import Sample, samples
+from dendrux.vocabulary import ID_LENGTH, LIMIT_MAX, MONEY_MAX, NAME_LENGTH, STATUSES_MAX, TYPE_LENGTH
+from dendrux_model.operations import Operation
+from dendrux_model.outcomes import INVALID
+from dendrux_model.programs import Look, Program
+from dendrux_model.world import World
+
+HALF: Final = "\ud800"
+"""Half a surrogate pair: no Unicode text."""
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def text(length: int) -> tuple[Any, ...]:
+    """What no identifier of at most this many code points may be."""
+    return ("", "a\u0000b", HALF, "x" * (length + 1), "\U0001d4ea" * (length + 1), 7)
+
+
+def inside(length: int) -> int:
+    """The code points that a program's own name has left."""
+    return length - NAMESPACE_LENGTH
+
+
+IDS: Final = text(inside(ID_LENGTH))
+NAMES: Final = text(inside(NAME_LENGTH))
+LONG_NAMES: Final = text(NAME_LENGTH)
+EPOCHS: Final = (0, -1, True, "1", 1.5)
+NUMBERS: Final = (-1, True, "1", 1.5)
+DOCUMENTS: Final = (
+    {"n": NAN},
+    {"deep": [{"n": INFINITY}]},
+    {"n": -INFINITY},
+    {"text": HALF},
+    {HALF: 1},
+    {"o": {"deep": [HALF]}},
+    ["no object"],
+    "no object",
+)
+VALUES: Final = (NAN, [INFINITY], HALF, {"k": [HALF]})
+COSTS: Final = tuple(UsageStats(cost_usd=cost) for cost in (NAN, INFINITY, -0.5, 2.0 * MONEY_MAX))
+PAUSED: Final = ("", "running", "success", "pending", "nonsense", "x" * (TYPE_LENGTH + 1), 7)
+TERMINAL: Final = ("", "running", "paused", "pending", "nonsense", 7)
+LISTS: Final = {
+    "run_ids": (("",), ("a\u0000b",), tuple(f"r{i}" for i in range(STATUSES_MAX + 1))),
+    "note_ids": (("",), ("a\u0000b",)),
+    "allowed_current_statuses": ((), ("success",), ("nonsense",), ("running", "cancelled")),
+}
+
+BAD: Final[Mapping[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(
+        (
+            "run_id",
+            "parent_run_id",
+            "retry_of_run_id",
+            "event_id",
+            "trace_id",
+            "row_id",
+            "usage_id",
+            "interaction_id",
+            "note_id",
+            "submission_id",
+        ),
+        IDS,
+    ),
+    **dict.fromkeys(("agent_name", "idempotency_key"), NAMES),
+    **dict.fromkeys(("claim_epoch", "parent_claim_epoch"), EPOCHS),
+    **dict.fromkeys(
+        ("model", "provider", "correlation_id", "tool_call_id", "provider_tool_call_id", "tool_name"), LONG_NAMES
+    ),
+    **dict.fromkeys(
+        (
+            "input_data",
+            "meta",
+            "data",
+            "patch",
+            "pause_data",
+            "event_data",
+            "submitted_data",
+            "params",
+            "semantic_request",
+            "semantic_response",
+            "provider_request",
+            "provider_response",
+            "guardrail_findings",
+            "pii_mapping",
+        ),
+        DOCUMENTS,
+    ),
+    **dict.fromkeys(("content_text", "text", "answer", "error", "error_message", "reason"), (HALF, 7)),
+    **dict.fromkeys(("usage", "total_usage"), COSTS),
+    **dict.fromkeys(
+        (
+            "order_index",
+            "iteration_index",
+            "iteration_count",
+            "iteration",
+            "duration_ms",
+            "delegation_level",
+            "max_pending",
+        ),
+        NUMBERS,
+    ),
+    **LISTS,
+    "tenant_id": NAMES[1:],  # the empty tenant is one
+    "idempotency_fingerprint": text(ID_LENGTH)[1:],
+    "event_type": text(TYPE_LENGTH),
+    "expected_status": PAUSED,
+    "failure_reason": ("x" * (TYPE_LENGTH + 1), HALF),
+    "trace_kind": ("", "nonsense"),
+    "result_payload": ('"\\ud800"', HALF),
+    "metadata": VALUES,
+    "limit": (0, -1, LIMIT_MAX + 1, True, "1"),
+    "offset": (-1, "1"),
+    "metadata_filter": ({"a.b": 1}, {"": 1}, {'a"b': 1}, {"$": 1}, {"k": NAN}, {"k": HALF}),
+}
+"""By the name of the parameter. `status` means something else to every operation."""
+
+STATUSES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "pause_with_event": PAUSED,
+    "try_pause_run": PAUSED,
+    "pause_run": PAUSED,
+    "finalize_with_event": TERMINAL,
+    "finalize_run": TERMINAL,
+    "finalize_run_if_status_in": TERMINAL,
+}
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """A check: each of these calls is refused as a bad argument, and nothing changes."""
+
+    before: Program
+    calls: tuple[Operation, ...]
+
+    async def __call__(self, situation: Situation) -> None:
+        execution = Execution(situation.bench, World(new_format=situation.format))
+        await execution.run(self.before)
+        store = await situation.bench.instance()
+        for call in self.calls:
+            outcome = await execution.driver.call(store, call)
+            if outcome != INVALID:
+                raise execution.failed(f"{call} should be refused with a ValueError or TypeError; the store {outcome}")
+        await execution.step(Look())
+
+
+def bad_calls(sample: Sample) -> Iterator[Operation]:
+    """The sample with one bad argument at a time: on its run, and on a run that does not exist."""
+    for name, values in (*BAD.items(), ("status", STATUSES.get(sample.method, ()))):
+        if not sample.takes(name):
+            continue
+        for value in values:
+            call = replace(sample.operation, **{name: value})
+            yield call
+            if sample.takes("run_id") and name != "run_id":
+                yield replace(call, run_id="nowhere")
+
+
+for called in samples():
+    bad = tuple(bad_calls(called))
+    contract(
+        f"basic.{called.method}.bad_arguments",
+        f"{called.method} refuses bad arguments with a ValueError or TypeError before it looks at anything.",
+        check=Refuses(called.before, bad),
+        cause="An argument reaches the database unchecked: check every argument before the first statement.",
+    )

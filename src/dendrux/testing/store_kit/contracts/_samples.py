@@ -1,0 +1,57 @@
+"""One call of every operation that works where it begins, and other values for everything it stores.
+
+The modules of the nouns give them; fences, identities, faults, tenants and bad arguments are generated from them for
+every operation of the model, so that a new operation is never forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from dendrux.testing.store_kit.contracts._states import OWNED
+from dendrux_model.operations import OPERATIONS
+from dendrux_model.programs import Program
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A call, the steps before it, and for each stored parameter other values that are also good."""
+
+    operation: Any
+    before: Program
+    others: Mapping[str, tuple[Any, ...]]
+
+    @property
+    def method(self) -> str:
+        """The method that the operation stands for."""
+        return str(self.operation.method)
+
+    def takes(self, parameter: str) -> bool:
+        """Whether the operation has this parameter."""
+        return any(field.name == parameter for field in fields(self.operation))
+
+
+SAMPLES: dict[str, Sample] = {}
+"""By the name of the operation's class."""
+
+
+def sample(operation: Any, *, before: Program = OWNED, **others: tuple[Any, ...]) -> None:
+    """Say how an operation is called after the steps `before`; `others` are further values of stored parameters."""
+    SAMPLES[type(operation).__name__] = Sample(operation=operation, before=before, others=others)
+
+
+def samples() -> Iterator[Sample]:
+    """A sample of every operation of the model, in its order."""
+    for name, operation in OPERATIONS.items():
+        if name not in SAMPLES:
+            raise LookupError(f"no sample of {name}: give one in the contracts of {operation.noun}")
+        yield SAMPLES[name]
+
+
+def stored(sample_of: Sample) -> tuple[str, ...]:
+    """The parameters that a repeat by identity compares."""
+    operation = sample_of.operation
+    left_out = operation.not_persisted | {"claim_epoch", "run_id", operation.identity}
+    return tuple(field.name for field in fields(operation) if field.name not in left_out)

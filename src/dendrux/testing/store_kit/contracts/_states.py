@@ -1,0 +1,83 @@
+"""The states that contracts begin in, as steps, and what the model says of a program without any store."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dendrux.vocabulary import OPEN_STATUSES
+from dendrux_model.operations import AddNote, ClaimPausedRun, CreateRun, FinalizeWithEvent, Operation, PauseWithEvent
+from dendrux_model.outcomes import Outcome, Returned
+from dendrux_model.programs import Do, Program, calls
+from dendrux_model.world import World
+
+WAITING: Final = "waiting_human_input"
+"""The paused status that contracts use where any would do."""
+OPEN: Final = tuple(sorted(OPEN_STATUSES))
+DOCUMENT: Final[dict[str, Any]] = {"question": "May I go on?", "step": {"tool": "mail", "tries": [1, 2.0, None]}}
+"""A pause document."""
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def born(run_id: str = "r", agent_name: str = "agent", **given: Any) -> Do:
+    """A run begins: running, under epoch 1."""
+    return Do(CreateRun(run_id=run_id, agent_name=agent_name, **given))
+
+
+def noted(run_id: str = "r", note_id: str = "n", text: str = "look here", **given: Any) -> Do:
+    """A note arrives in the inbox."""
+    return Do(AddNote(run_id=run_id, note_id=note_id, text=text, **given))
+
+
+def paused(run_id: str = "r", status: str = WAITING, pause_data: Any = None, **given: Any) -> Do:
+    """The run pauses with a document."""
+    document = DOCUMENT if pause_data is None else pause_data
+    return Do(PauseWithEvent(run_id=run_id, status=status, pause_data=document, **given))
+
+
+def claimed(run_id: str = "r", expected_status: str = WAITING, **given: Any) -> Do:
+    """Somebody takes the paused run, under the next epoch."""
+    return Do(ClaimPausedRun(run_id=run_id, expected_status=expected_status, **given))
+
+
+def ended(run_id: str = "r", status: str = "success", **given: Any) -> Do:
+    """The run ends, from whatever open status it has."""
+    event_type = "run.cancelled" if status == "cancelled" else "run.completed"
+    given = {"allowed_current_statuses": OPEN, "event_type": event_type, **given}
+    return Do(FinalizeWithEvent(run_id=run_id, status=status, **given))
+
+
+OWNED: Final[Program] = (born(), noted(), paused(), claimed())
+"""A run under its second owner, with a log, a document and a note in the inbox."""
+OWNER: Final = 2
+"""The epoch of that owner."""
+
+# -- what the model says ----------------------------------------------------------------------------------------------
+
+
+def world_after(program: Program, storage_format: int) -> World:
+    """The world that the calls of a program lead to, one after the other."""
+    world = World(new_format=storage_format)
+    for instant, call in enumerate(calls(program), 1):
+        world = call.operation.step(world._replace(now=instant))[0]
+    return world
+
+
+def answer(program: Program, operation: Operation, storage_format: int) -> Outcome:
+    """What this call is answered after the program."""
+    world = world_after(program, storage_format)
+    return operation.step(world._replace(now=len(program) + 1))[1]
+
+
+def changes(program: Program, operation: Operation, storage_format: int) -> bool:
+    """Whether this call changes anything after the program."""
+    before = world_after(program, storage_format)._replace(now=len(program) + 1)
+    return operation.step(before)[0] is not before
+
+
+def expected(program: Program, operation: Operation) -> Outcome | None:
+    """What the answers on both storage formats have in common; None where they differ, and the oracle alone judges."""
+    one, two = answer(program, operation, 1), answer(program, operation, 2)
+    if isinstance(one, Returned) and isinstance(two, Returned) and isinstance(one.value, dict):
+        return Returned({key: value for key, value in one.value.items() if two.value[key] == value})
+    return one if one == two else None

@@ -1,0 +1,82 @@
+"""The wall between tenants, for every operation that takes a scope; and what calls on a missing run answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.contracts._nasty import TENANTS
+from dendrux.testing.store_kit.contracts._samples import Sample, samples
+from dendrux.testing.store_kit.contracts._states import WAITING, answer, born, expected, noted, paused
+from dendrux_model.programs import Do, Look, Program
+
+CAUSE: Final = (
+    "Tenants are compared by a collation that folds case, ignores accents or trailing spaces, or an empty tenant is "
+    "taken for none: compare tenants as bytes, and write IS NULL for None only."
+)
+MISSING: Final = "A write on no row is taken for success: look at the run first and refuse when it is not there."
+
+
+def one_run_each(*, waiting: bool) -> Program:
+    """A run per tenant, with a note in its inbox."""
+    steps: list[Any] = []
+    for i, tenant in enumerate(TENANTS):
+        steps += [born(f"r{i}", tenant_id=tenant), noted(f"r{i}", f"n{i}", tenant_id=tenant)]
+        steps += [paused(f"r{i}", WAITING)] if waiting else []
+    return tuple(steps)
+
+
+def wall(sample: Sample) -> None:
+    """The contract of one operation: each run in each scope, the wrong scopes first."""
+    call = sample.operation
+    start = one_run_each(waiting=call.lost_ack == "claim")
+    if not sample.takes("run_id"):
+        scopes = [Do(replace(call, tenant_id=tenant)) for tenant in TENANTS]
+        steps = (*start, *(Do(one.operation, expect=expected(start, one.operation)) for one in scopes))
+        contract(
+            f"basic.{sample.method}.tenants_are_equal_as_written",
+            f"{sample.method} finds the runs of exactly the tenant it was asked for.",
+            *steps,
+            cause=CAUSE,
+        )
+        return
+    calls = [
+        replace(call, run_id=f"r{i}", tenant_id=scope, **({"note_id": f"m{i}"} if sample.takes("note_id") else {}))
+        for own in (False, True)
+        for i, tenant in enumerate(TENANTS)
+        for scope in TENANTS
+        if (scope == tenant and type(scope) is type(tenant)) is own
+    ]
+    wrong = len(TENANTS) * (len(TENANTS) - 1)
+    outside = [Do(one, expect=expected(start, one)) for one in calls[:wrong]]
+    inside = [Do(one) for one in calls[wrong:]]
+    contract(
+        f"basic.{sample.method}.tenants_are_equal_as_written",
+        f"{sample.method} sees and changes a run only in the scope of exactly its tenant.",
+        *start,
+        *outside,
+        Look(),
+        *inside,
+        cause=CAUSE,
+    )
+
+
+def missing(sample: Sample) -> None:
+    """The contract of one operation on a run that does not exist."""
+    call = replace(sample.operation, run_id="nowhere")
+    contract(
+        f"basic.{sample.method}.missing_run",
+        f"{sample.method} on a run that does not exist finds nothing and makes nothing.",
+        *sample.before,
+        Look(),
+        Do(call, expect=answer(sample.before, call, 1)),
+        cause=MISSING,
+    )
+
+
+for scoped in samples():
+    if scoped.takes("tenant_id") and scoped.method != "create_run":
+        wall(scoped)
+    if scoped.takes("run_id") and scoped.method != "create_run":
+        missing(scoped)
