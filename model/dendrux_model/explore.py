@@ -239,7 +239,11 @@ def explore(name: str, *, invariants: Collection[str] = INVARIANTS, progress: Pr
 
 
 def main(names: list[str]) -> int:
-    """Explore and print one line per small world; 1 when an invariant does not hold."""
+    """Explore and print one line per small world; 1 when an invariant does not hold or a property is never reached."""
+    unknown = [name for name in names if name not in SMALL_WORLDS]
+    if unknown:
+        sys.stderr.write(f"no small world is called {', '.join(unknown)}; there are {', '.join(SMALL_WORLDS)}\n")
+        return 2
     failed = False
     for name in names or list(SMALL_WORLDS):
         told = time.perf_counter()

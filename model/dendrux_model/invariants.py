@@ -2,13 +2,13 @@
 
 A check looks at one of four things:
 
-- `run`: one run as it stands;
-- `world`: all runs as they stand;
-- `change`: one run before and after an operation, with the operation and its outcome;
-- `answer`: what an operation answered, between the world before and after it, whether it changed anything or not.
+- `of_run`: one run as it stands;
+- `of_world`: all runs as they stand;
+- `of_change`: one run before and after an operation, with the operation and its outcome;
+- `of_answer`: what an operation answered, between the world before and after it, whether it changed anything or not.
 
-An invariant may have several checks, all named after it. Exploration calls them on what is new only;
-`broken_by_state` and `broken_by_step` call them for everybody else.
+An invariant may have several checks: `name` and `name__more` both check the invariant `name`. Exploration calls them on
+what is new only; `broken_by_state` and `broken_by_step` call them for everybody else.
 """
 
 from __future__ import annotations
@@ -48,8 +48,12 @@ INVARIANTS: Final[dict[str, Invariant]] = {}
 
 ENDS: Final = frozenset({"FinalizeWithEvent", "FinalizeRun", "FinalizeRunIfStatusIn"})
 """Compare-and-swap operations whose own guard says in which statuses they work."""
+
 CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim"})
+"""Operations that answer an epoch."""
+
 ENDINGS: Final = frozenset(TERMINAL_EVENTS)
+"""The event types that end a log."""
 
 
 def name_of(check: Check) -> str:

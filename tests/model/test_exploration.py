@@ -93,6 +93,11 @@ def test_the_command_prints_a_line_for_a_world_and_a_violation(capsys):
     assert "note_cap does not hold" in capsys.readouterr().out
 
 
+def test_the_command_names_the_worlds_there_are(capsys):
+    assert main(["nowhere"]) == 2
+    assert "no small world is called nowhere; there are two_owners, " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["family"])
 def test_without_invariants_the_same_states_are_found(name):
     assert numbers(explore(name, invariants=())) == PINNED[name]
