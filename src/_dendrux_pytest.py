@@ -40,9 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the kit when it is switched on."""
+    """Load the kit when it is switched on: last, so that it has the last word on which tests are selected."""
     if not switched_on(config) or config.pluginmanager.has_plugin(SESSION):
         return
     refuse_what_cannot_work(config)

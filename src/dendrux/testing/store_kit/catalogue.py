@@ -12,7 +12,8 @@ from dendrux.testing.store_kit.contract import CONTRACTS, GROUPS, Contract
 
 @cache
 def catalogue() -> tuple[Contract, ...]:
-    """The contracts of every module of the package `contracts`, group by group."""
-    for module in iter_modules(contracts.__path__):
-        import_module(f"{contracts.__name__}.{module.name}")
+    """The contracts of every module of the package `contracts`, group by group; what nouns share comes after them."""
+    names = [module.name for module in iter_modules(contracts.__path__)]
+    for name in sorted(names, key=lambda name: (name.startswith("_"), name)):
+        import_module(f"{contracts.__name__}.{name}")
     return tuple(sorted(CONTRACTS.values(), key=lambda contract: GROUPS.index(contract.group)))

@@ -97,5 +97,5 @@ def idle_injector(execution: Execution) -> Failed | None:
     if execution.fired >= asked:
         return None
     return execution.failed(
-        f"{asked} cuts were asked for and {execution.fired} happened: the fault injector does not cut, or counts wrongly"
+        f"{asked} cuts were asked for and {execution.fired} happened: the fault injector does not cut, or miscounts"
     )

@@ -5,7 +5,7 @@ One module per directory holds one test per contract. Directories that see a fac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -36,30 +36,15 @@ def directories(config: pytest.Config) -> frozenset[Path]:
     return frozenset(path.resolve() for path in asked if path.is_dir())
 
 
-def collector_of(path: Path, parent: Any) -> pytest.Collector:
-    """The node of a directory that the kit's tests hang below."""
-    package = (path / "__init__.py").is_file()
-    return (KitPackage if package else KitDirectory).from_parent(parent, path=path)
+def hang(directory: pytest.Collector) -> None:
+    """Let the kit's module be the first child of a directory, whatever class of node the directory is."""
+    children = directory.collect
 
+    def collect() -> Iterator[pytest.Item | pytest.Collector]:
+        yield KitModule.from_parent(directory, path=directory.path / MODULE)
+        yield from children()
 
-def kit_first(directory: Any, children: Iterable[Any]) -> Iterator[Any]:
-    """The kit's module, then whatever else is below a directory."""
-    yield KitModule.from_parent(directory, path=directory.path / MODULE)
-    yield from children
-
-
-class KitDirectory(pytest.Dir):
-    """A directory that was asked for."""
-
-    def collect(self) -> Iterable[Any]:
-        return kit_first(self, super().collect())
-
-
-class KitPackage(pytest.Package):
-    """The same for a directory that is a package."""
-
-    def collect(self) -> Iterable[Any]:
-        return kit_first(self, super().collect())
+    directory.collect = collect  # type: ignore[method-assign]  # the classes of directories are final
 
 
 class KitModule(pytest.Module):
@@ -71,6 +56,7 @@ class KitModule(pytest.Module):
     def _importtestmodule(self) -> ModuleType:
         """The generated module, in place of one that is imported."""
         kit: Kit = self.config.stash[KIT]
+        self.contracts: dict[str, Contract] = {}
         module = ModuleType(MODULE, "The contracts of the dendrux store kit.")
         for name, test in self.tests(kit):
             setattr(module, name, test)
@@ -83,6 +69,7 @@ class KitModule(pytest.Module):
             return
         first = pytest.mark.usefixtures(*beforehand(self))
         for contract in kit.contracts():
+            self.contracts[contract.id] = contract
             test = kit.contract_test(contract)
             setattr(test, contract.group, True)  # so that -k selects by group
             yield contract.id, pytest.mark.asyncio(first(test))
@@ -97,16 +84,14 @@ def of_kit(item: Any) -> bool:
     return isinstance(item.getparent(pytest.Module), KitModule)
 
 
-def prepare(items: list[Any], kit: Kit) -> None:
+def prepare(items: list[Any]) -> None:
     """Give the kit's items what reports need, and drop set-up tests that another directory makes pointless."""
     mine = [item for item in items if of_kit(item)]
     for item in mine:
-        place = item.nodeid.partition("::")[0]
-        item.__dict__["location"] = (place, None, item.name)
-    lacking = [item for item in mine if item.originalname == SETUP]
+        item.__dict__["location"] = (item.nodeid.partition("::")[0], None, f"contract {item.name}")
+        contract = item.getparent(KitModule).contracts.get(item.originalname)
+        if contract is not None:
+            item.stash[CONTRACT] = contract
+    lacking = [item for item in mine if CONTRACT not in item.stash]
     for item in lacking if len(lacking) < len(mine) else lacking[1:]:
         items.remove(item)
-    catalogue = {contract.id: contract for contract in kit.contracts()}
-    for item in mine:
-        if item.originalname in catalogue:
-            item.stash[CONTRACT] = catalogue[item.originalname]

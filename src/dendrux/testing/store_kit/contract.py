@@ -97,7 +97,7 @@ def contract(
     check: Check | None = None,
     unverified: str | None = None,
 ) -> Contract:
-    """Add a contract to the catalogue. What a program needs is read from its steps; `needs` adds what they cannot say."""
+    """Add a contract to the catalogue. What a program needs is read from its steps; `needs` adds the rest."""
     if id in CONTRACTS:
         raise ValueError(f"two contracts named {id}")
     program: Program | None = tuple(steps) if check is None else None

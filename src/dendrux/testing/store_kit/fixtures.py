@@ -57,9 +57,7 @@ class Given:
 
     async def bench(self) -> Bench:
         """A bench whose first store exists."""
-        bench = Bench(
-            self.get(FACTORY), second=self.get(SECOND), reopen=self.get(REOPEN), injector=self.get(INJECTOR)
-        )
+        bench = Bench(self.get(FACTORY), second=self.get(SECOND), reopen=self.get(REOPEN), injector=self.get(INJECTOR))
         await bench.instance()
         bench.clock = self.get(CLOCK)
         return bench

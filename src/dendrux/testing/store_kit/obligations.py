@@ -134,6 +134,8 @@ def rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
         yield Skip("unverified", contract.unverified)
     if "sql" in needs and not store.sql:
         yield Skip("ordinary", "watches statements, and this is no SQLStateStore")
+    if not store.releases_claims and uses_release(contract):
+        yield Skip("store", "the store has no release_run_claim")
     for need, fixture in (("second_instance", SECOND), ("reopen", REOPEN), ("clock", CLOCK)):
         if need in needs:
             yield from fixture_rules(fixture, store)
@@ -166,8 +168,6 @@ def injector_rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
     unknown = disconnects(contract.program or ()) - set(store.disconnect_forms)
     if unknown:
         yield Skip("form", f"this store has no disconnect of the form {', '.join(sorted(unknown))}")
-    if not store.releases_claims and uses_release(contract):
-        yield Skip("store", "the store has no release_run_claim, so releasing a claim after a lost answer is not tested")
 
 
 def disconnects(program: Program) -> set[str]:

@@ -122,7 +122,7 @@ def summary(examined: Sequence[Examined], places: Sequence[str], *, verbose: boo
 
 
 def heading(one: Examined, all_of_them: Sequence[Examined], place: str) -> str:
-    """The store's name and what it declares; its module where two classes share a name, its folder where two are one."""
+    """The store and what it declares; with its module where two classes share a name, its folder where two are one."""
     store = one.declaration
     namesakes = [other.declaration for other in all_of_them if other.declaration.name == store.name]
     name = store.name if len({other.module for other in namesakes}) == 1 else f"{store.module}.{store.name}"

@@ -68,7 +68,7 @@ class Examined:
         return result is not None and result.outcome != "skipped"
 
     def silent(self) -> list[Contract]:
-        """Contracts without a result that counts: deselected, not reached, or skipped by somebody other than the kit."""
+        """Contracts without a result that counts: deselected, not reached, or skipped by somebody else."""
         return [c for c in self.contracts if not self.accounted(c)]
 
     def accounted(self, contract: Contract) -> bool:
@@ -81,7 +81,7 @@ class Examined:
         return result.skip is not None and not isinstance(plan(contract, self.declaration), (Run, Lacking))
 
     def skips(self) -> list[tuple[Contract, Skip]]:
-        """Every contract that the kit skipped, with the reason; a missing form counts against the store when no other ran."""
+        """Every contract that the kit skipped, with the reason."""
         found = []
         for contract in self.contracts:
             result = self.results.get(contract.id)
