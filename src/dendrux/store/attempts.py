@@ -105,7 +105,7 @@ class Attempts:
             in_doubt=self.doubt > 0,
             reading=self.reading,
         )
-        tx.stopped = self.stopped
+        tx.stopped, tx.stop = self.stopped, self.stop
         door = access(self.store._engine)
         tx.open_connection = lambda: open_connection(self.store, tx, door.enter, door.leave)
         try:
@@ -118,7 +118,8 @@ class Attempts:
             return answer
         finally:
             self.current = None
-            await close_connection(tx.connection, door.leave)
+            if tx.connection is not None:
+                await tx.undisturbed(close_connection(tx.connection, door.leave))
 
     async def _commit(self, tx: Tx) -> None:
         """COMMIT, and hand over the changed runs unless the answer proves that nothing was written."""
@@ -128,7 +129,7 @@ class Attempts:
         if error is None:
             return
         assert tx.connection is not None
-        await roll_back(tx.connection)
+        await tx.undisturbed(roll_back(tx.connection))
         if error.kind not in ANSWERED:
             await discard(self.store, tx.connection)
         raise CommitFailed(error)
@@ -139,14 +140,15 @@ class Attempts:
         """
         connection = tx.connection
         assert connection is not None
-        error = await self._answer(connection.commit())
+        error = await self._answer(tx.undisturbed(connection.commit()))
         for _ in range(self.store.retry_limit):
             if error is None or error.kind != DbErrorKind.LOCK_TIMEOUT or self.store.supports_row_locks:
                 return error
             if tx.stopped or connection.invalidated:
                 return error
             await self._back_off(1)
-            error = await self._answer(connection.run_sync(lambda sync: sync.dialect.do_commit(sync.connection)))
+            again = connection.run_sync(lambda sync: sync.dialect.do_commit(sync.connection))
+            error = await self._answer(tx.undisturbed(again))
         return error
 
     async def _answer(self, step: Awaitable[Any]) -> DbError | None:

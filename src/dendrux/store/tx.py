@@ -46,6 +46,7 @@ from dendrux.store.hookvalues import (
     RunLockScope,
     SelectSource,
 )
+from dendrux.store.patience import patient
 from dendrux.vocabulary import RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 logger = logging.getLogger("dendrux.store")
@@ -135,6 +136,7 @@ class Tx:
         self.in_doubt = in_doubt
         """An earlier attempt of this very call issued COMMIT, and nobody knows what became of it."""
         self.stopped = False
+        self.stop: Callable[[], None] = lambda: None
         self.connection: AsyncConnection | None = None
         self.open_connection: Callable[[], Awaitable[AsyncConnection]] | None = None
         self._session: AsyncSession | None = None
@@ -184,10 +186,14 @@ class Tx:
                 close()
             raise Stopped
         try:
-            return await step
+            return await self.undisturbed(step)
         except (SQLAlchemyError, OSError, StoredValueError) as error:
             failure = Failure(self.store.classify_db_error(error))
         raise failure
+
+    def undisturbed(self, step: Awaitable[T]) -> Awaitable[T]:
+        """The step as this database allows it to be awaited: with one writer for all, never interrupted."""
+        return step if self.store.supports_row_locks else patient(step, self.stop)
 
     async def result(self, statement: Executable, params: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run one statement."""
