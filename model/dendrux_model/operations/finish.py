@@ -33,6 +33,11 @@ def finished(run: Run, op: Any, now: int) -> Run:
     )
 
 
+def guards(statuses: Sequence[str] | frozenset[str]) -> bool:
+    """Whether a guard names at least one status, and none that a run cannot leave."""
+    return bool(statuses) and OPEN_STATUSES.issuperset(statuses)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
     """End an open run and log its terminal event, together. None to whoever came too late."""
@@ -56,7 +61,7 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
     def step(self, world: World) -> Step:
         if self.event_type not in FINALIZE_EVENTS or self.status not in TERMINAL_EVENTS[self.event_type]:
             return world, INVALID
-        if not self.allowed_current_statuses or not OPEN_STATUSES.issuperset(self.allowed_current_statuses):
+        if not guards(self.allowed_current_statuses):
             return world, INVALID
         run = find(world, self.run_id)
         if run is None:
@@ -121,7 +126,7 @@ class FinalizeRun(Operation, lost_ack="unknown"):
 
 def finalized(world: World, op: FinalizeRun | FinalizeRunIfStatusIn, allowed: Sequence[str] | frozenset[str]) -> Step:
     """The legacy pair: one guard, no event."""
-    if op.status not in TERMINAL_STATUSES:
+    if op.status not in TERMINAL_STATUSES or not guards(allowed):
         return world, INVALID
     run = find(world, op.run_id)
     if run is None:
