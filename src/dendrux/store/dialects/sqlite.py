@@ -7,7 +7,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, Boolean, Table, and_, case, exists, false, func, literal, select, true, type_coerce, update
+from sqlalchemy import (
+    Boolean,
+    String,
+    Table,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    literal,
+    select,
+    true,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.sql.base import Executable
@@ -15,7 +29,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dendrux.db.models import agent_runs
 from dendrux.db.session import is_memory
-from dendrux.db.types import dumps
+from dendrux.db.types import Json, dumps
 from dendrux.store.base import SQLStateStore
 from dendrux.store.hookvalues import (
     AppendArray,
@@ -86,7 +100,7 @@ class SQLiteStateStore(SQLStateStore):
         kind, value = func.json_type(col, at), func.json_extract(col, at)
         if as_type == "json":
             # The operator -> keeps the text of the document: true stays true, a number its digits.
-            return type_coerce(col.op("->")(at), JSON(none_as_null=True))
+            return type_coerce(col.op("->")(literal(at, String())), Json())
         if as_type == "str":
             return case((kind == "text", value)).collate("BINARY")
         if as_type == "int":
