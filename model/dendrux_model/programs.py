@@ -151,7 +151,7 @@ def decode(value: Any) -> Any:
     if name == "UNSCOPED":
         return UNSCOPED
     if name == "Returned":
-        return Returned(decode(value["value"]))
+        return Returned(thaw(decode(value["value"])))
     if name == "Refused":
         return Refused(value["code"])
     known = CLASSES | OPERATIONS
