@@ -118,7 +118,7 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     "expected_status": PAUSED,
     "failure_reason": ("x" * (TYPE_LENGTH + 1), HALF),
     "trace_kind": ("", "nonsense"),
-    "result_payload": ('"\\ud800"', HALF),
+    "result_payload": (HALF, 7),
     "metadata": VALUES,
     "limit": (0, -1, LIMIT_MAX + 1, True, "1"),
     "offset": (-1, "1"),

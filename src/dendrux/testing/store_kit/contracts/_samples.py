@@ -28,9 +28,14 @@ class Sample:
         """The method that the operation stands for."""
         return str(self.operation.method)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters of the method."""
+        return tuple(field.name for field in fields(self.operation))
+
     def takes(self, parameter: str) -> bool:
-        """Whether the operation has this parameter."""
-        return any(field.name == parameter for field in fields(self.operation))
+        """Whether the method has this parameter."""
+        return parameter in self.parameters
 
 
 SAMPLES: dict[str, Sample] = {}
@@ -54,4 +59,4 @@ def stored(sample_of: Sample) -> tuple[str, ...]:
     """The parameters that a repeat by identity compares."""
     operation = sample_of.operation
     left_out = operation.not_persisted | {"claim_epoch", "run_id", operation.identity}
-    return tuple(field.name for field in fields(operation) if field.name not in left_out)
+    return tuple(name for name in sample_of.parameters if name not in left_out)

@@ -222,7 +222,6 @@ race(
     CLAIM,
     RequestCancel(run_id="r"),
     before=PAUSED_RUN,
-    both_ways=True,
     cause=CAS,
 )
 race(
@@ -231,7 +230,6 @@ race(
     CLAIM,
     ended(event_id="end").operation,
     before=PAUSED_RUN,
-    both_ways=True,
     cause=CAS,
 )
 race(
@@ -256,16 +254,14 @@ race(
     RELEASE,
     CLAIM,
     before=OWNED,
-    both_ways=True,
     cause=CAS,
 )
 race(
     "claim_paused_run.old_owner_stays_out",
     "What the former owner writes during a claim is refused in either order.",
-    CLAIM,
     SaveRunEvent(run_id="r", event_type="late", event_id="e", claim_epoch=1),
+    CLAIM,
     before=PAUSED_RUN,
-    both_ways=True,
     cause="The fence is checked in one statement and the row inserted in another, with nothing held between them.",
 )
 

@@ -267,7 +267,7 @@ by_format(
         Look(),
         *(Do(operation, expect=FALSE) for operation in SECOND),
         Do(FinalizeRun(run_id="r", status="cancelled"), expect=FALSE),
-        Do(FinalizeRun(run_id="s", status="cancelled", expected_current_status="success"), expect=FALSE),
+        Do(FinalizeRun(run_id="s", status="cancelled", expected_current_status="paused"), expect=FALSE),
         Do(
             FinalizeRunIfStatusIn(run_id="s", status="cancelled", allowed_current_statuses=("running", "paused")),
             expect=FALSE,
@@ -312,7 +312,6 @@ race(
     ended(event_id="end").operation,
     PauseWithEvent(run_id="r", status=WAITING, pause_data={"a": 1}, event_id="pause"),
     before=(born(),),
-    both_ways=True,
     cause=GUARD,
 )
 race(

@@ -184,7 +184,6 @@ race(
     FULL,
     ended(event_id="end").operation,
     before=(born(),),
-    both_ways=True,
     cause="The run's status is read without being held until the note is committed.",
 )
 race(

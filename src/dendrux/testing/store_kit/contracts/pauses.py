@@ -201,7 +201,6 @@ race(
     RequestCancel(run_id="r"),
     before=(born(),),
     after=(Do(GetRunControl(run_id="r"), expect=Returned({"cancel_requested": True})),),
-    both_ways=True,
     cause=GUARD,
 )
 race(

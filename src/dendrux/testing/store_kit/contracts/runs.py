@@ -352,7 +352,6 @@ race(
     CreateRun(run_id="child", agent_name="agent", parent_run_id="r", delegation_level=1),
     RequestCancel(run_id="r"),
     before=(born(),),
-    both_ways=True,
     cause="The parent's row is read without being held until the child is committed.",
 )
 race(
@@ -361,7 +360,6 @@ race(
     CreateRun(run_id="child", agent_name="agent", parent_run_id="r", delegation_level=1, parent_claim_epoch=1),
     ended().operation,
     before=(born(),),
-    both_ways=True,
     cause="The parent's row is read without being held until the child is committed.",
 )
 race(

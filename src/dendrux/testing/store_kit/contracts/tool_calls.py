@@ -70,7 +70,7 @@ contract(
 )
 contract(
     "basic.save_tool_call.results_come_back_exactly",
-    "A result is any JSON value; text that is no JSON comes back as text in an object.",
+    "A result is any JSON value; text that is none, or one that cannot be stored, comes back as text in an object.",
     born(),
     *(
         Do(call(i, result_payload=payload))
@@ -80,6 +80,9 @@ contract(
                 *(json.dumps(value) for value in VALUES[-6:]),
                 "",
                 "no json",
+                "NaN",
+                '{"n": 1e400}',
+                '"\\ud800"',
                 "{'single': 1}",
                 " [ 1 , 2.0 ] ",
             )

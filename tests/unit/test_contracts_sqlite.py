@@ -1,0 +1,88 @@
+"""The built-in SQLite store keeps every contract, on runs of both formats."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dendrux.db.models import Base
+from dendrux.db.session import get_engine
+from dendrux.store import SQLiteStateStore
+from dendrux.testing.bench import Bench
+from dendrux.testing.store_kit.catalogue import catalogue
+from dendrux.testing.store_kit.checking import run_program
+from dendrux.testing.store_kit.contract import Contract, Settings, Situation
+from dendrux.testing.store_kit.sql import SqlFaultInjector
+from dendrux.vocabulary import FORMAT_2_CAPABILITIES
+
+ALL = [
+    c
+    for c in catalogue()
+    if c.unverified is None
+    and not c.id.startswith(("declaration.", "concurrency.pair_matrix."))
+    and ".stateful." not in c.id
+]
+
+
+class Format2Store(SQLiteStateStore):
+    """The built-in store with the four promises of format 2 declared, so that its new runs are of format 2."""
+
+    def __init__(self, engine: Any) -> None:
+        super().__init__(engine)
+        self.capabilities = replace(self.capabilities, **dict.fromkeys(FORMAT_2_CAPABILITIES, True))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Cut transactions are what these tests are about; what the store logs of them is not."""
+    logger = logging.getLogger("dendrux.store")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture
+async def situation(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Situation]:
+    engines: list[Any] = []
+    store_class = SQLiteStateStore if request.param == 1 else Format2Store
+
+    async def another(_store: Any = None) -> SQLiteStateStore:
+        engines.append(get_engine(f"sqlite+aiosqlite:///{tmp_path / 'kit.db'}"))
+        return store_class(engines[-1])
+
+    async def fresh() -> SQLiteStateStore:
+        store = await another()
+        async with engines[-1].begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        return store
+
+    injector = SqlFaultInjector()
+    bench = Bench(fresh, second=another, reopen=another, injector=injector)
+    yield Situation(bench=bench, format=request.param, capabilities=None, settings=Settings(), note=lambda *_: None)
+    injector.close()
+    await bench.close()
+    for engine in engines:
+        await engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("contract", "situation"),
+    [
+        pytest.param(c, form, id=f"{c.id}-format_{form}")
+        for form in (1, 2)
+        for c in ALL
+        if form == 2 or "format_2" not in c.needs
+    ],
+    indirect=["situation"],
+)
+async def test_contract(contract: Contract, situation: Situation) -> None:
+    if contract.check is not None:
+        await contract.check(situation)
+    else:
+        await run_program(contract.program or (), situation)
