@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dendrux.db.models import Base
-from dendrux.db.session import get_engine
 from dendrux.store import SQLiteStateStore
 from dendrux.testing.bench import Bench
+from dendrux.testing.inline import kit_engine
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import run_program
 from dendrux.testing.store_kit.contract import Contract, Settings, Situation
@@ -53,7 +53,7 @@ async def situation(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIter
     store_class = SQLiteStateStore if request.param == 1 else Format2Store
 
     async def another(_store: Any = None) -> SQLiteStateStore:
-        engines.append(get_engine(f"sqlite+aiosqlite:///{tmp_path / 'kit.db'}"))
+        engines.append(kit_engine(tmp_path / "kit.db"))
         return store_class(engines[-1])
 
     async def fresh() -> SQLiteStateStore:
@@ -85,4 +85,4 @@ async def test_contract(contract: Contract, situation: Situation) -> None:
     if contract.check is not None:
         await contract.check(situation)
     else:
-        await run_program(contract.program or (), situation)
+        await run_program(contract.program or (), situation.bench, situation.format)
