@@ -73,8 +73,13 @@ def unchecked(planned: Plan) -> Checked:
 
 
 async def run_program(program: Program, situation: Situation) -> None:
+    """Run a program of a contract."""
+    await perform(program, situation.bench, situation.format)
+
+
+async def perform(program: Program, bench: Bench, storage_format: int) -> Execution:
     """Run a program to its end and look at everything; every cut it asks for must have happened."""
-    execution = Execution(situation.bench, World(new_format=situation.format))
+    execution = Execution(bench, World(new_format=storage_format))
     try:
         async with asyncio.timeout(PROGRAM_S) as limit:
             await execution.run(program)
@@ -89,6 +94,7 @@ async def run_program(program: Program, situation: Situation) -> None:
     idle = idle_injector(execution)
     if idle is not None:
         raise idle
+    return execution
 
 
 def idle_injector(execution: Execution) -> Failed | None:

@@ -51,7 +51,8 @@ class Kit:
         """The contracts to check, when they are not those of this version."""
         self.candidates: dict[tuple[str, str], Candidate] = {}
         self.lacks_factory = False
-        self.written: list[Path] = []
+        self.keep_in = config.rootpath
+        """Failing programs are written below this folder."""
         config.stash[KIT] = self
 
     def contracts(self) -> Sequence[Contract]:
@@ -150,10 +151,9 @@ class Kit:
             return report.failure(contract, finding.text, None, ())
         number = list(self.candidates.values()).index(candidate)
         name = contract.id if number == 0 else f"{contract.id}-{number + 1}"
-        path = report.written(self.config.rootpath, name, contract, finding.failed, store=candidate.declaration.name)
+        path = report.written(self.keep_in, name, contract, finding.failed, store=candidate.declaration.name)
         if path is None:
             return report.failure(contract, finding.text, finding.failed, ())
-        self.written.append(path)
         base = self.config.invocation_params.dir
         shown = path.relative_to(base) if path.is_relative_to(base) else path
         command = f"dendrux replay {shown} --store {named(candidate.declaration, store)}"

@@ -14,6 +14,7 @@ from typing import Any, Final
 from dendrux.testing.execution import Failed, Line
 from dendrux.testing.store_kit.contract import GROUPS, Contract
 from dendrux.testing.store_kit.verdict import Examined, judge
+from dendrux_model.possible import agree
 from dendrux_model.programs import Do, Fault, Look, Reopen, Step, Tick, Together, to_json
 
 TITLE: Final = "dendrux store kit: certification summary"
@@ -28,17 +29,20 @@ FAILURES: Final = Path(".dendrux") / "failures"
 
 def failure(contract: Contract, why: str, failed: Failed | None, replay: Sequence[str]) -> str:
     """The report of a failed contract, in place of a traceback."""
-    lines = [contract.promise, ""]
-    if failed is not None:
-        lines += [*steps(failed), ""]
-    lines.append(f"{'what is wrong':<18}{why}")
+    program = [] if failed is None else [*steps(failed), ""]
+    return "\n".join([contract.promise, "", *program, *finding(why, failed, contract.cause), *replay])
+
+
+def finding(why: str, failed: Failed | None, cause: str | None = None) -> Iterator[str]:
+    """What is wrong, as short and as long as it is known."""
+    yield f"{'what is wrong':<18}{why}"
     if failed is not None and failed.difference:
-        lines.append(f"{'first difference':<18}{failed.difference}")
-    if contract.cause:
-        lines.append(f"{'likely cause':<18}{contract.cause}")
+        yield f"{'first difference':<18}{failed.difference}"
+    if cause:
+        yield f"{'likely cause':<18}{cause}"
     if failed is not None and failed.sql:
-        lines += ["SQL of this step", *(f"    {' '.join(statement.split())}" for statement in failed.sql)]
-    return "\n".join([*lines, *replay])
+        yield "SQL of this step"
+        yield from (f"    {' '.join(statement.split())}" for statement in failed.sql)
 
 
 def steps(failed: Failed) -> Iterator[str]:
@@ -48,7 +52,7 @@ def steps(failed: Failed) -> Iterator[str]:
         lines = by_step.get(number, [])
         last = number == len(failed.program)
         if isinstance(step, Look):
-            shown = lines[-1:] if last else []
+            shown = [line for line in lines[-1:] if last and not explained(line)]
             yield f"{number:>4}  look at everything: {len(lines) - len(shown)} reads agree"
             titles = [line.call for line in shown]
         else:
@@ -56,7 +60,7 @@ def steps(failed: Failed) -> Iterator[str]:
         for title, line in zip_longest(titles, shown):
             yield f"{number:>4}  {short(title)}"
             if line is not None:
-                yield from answer(line, expanded=last)
+                yield from answer(line, expanded=last and not explained(line))
 
 
 def headings(step: Step) -> Iterator[str]:
@@ -81,8 +85,13 @@ def said(do: Do) -> str:
     return f"{do.operation} on instance {do.instance}" if do.instance else str(do.operation)
 
 
+def explained(line: Line) -> bool:
+    """Whether an answer is one of those that the model allows."""
+    return any(agree(allowed, line.observed, {}, "") is not None for allowed in line.allowed)
+
+
 def answer(line: Line, *, expanded: bool) -> Iterator[str]:
-    """What the store answered, beside what the model allows where that is what the report is about."""
+    """What the store answered, beside what the model allows when it is something else."""
     if expanded:
         yield f"      the model allows    {short(' or '.join(map(str, line.allowed)))}"
         yield f"      the store answered  {short(line.observed)}"

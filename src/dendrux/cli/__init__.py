@@ -1,0 +1,45 @@
+"""The command `dendrux`: one module per command. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from dendrux import __version__
+from dendrux.cli import certify, replay
+from dendrux.cli.problems import Problem
+
+DESCRIPTION = "Certify stores of dendrux, and replay what a certification found."
+EPILOG = """\
+examples:
+  dendrux certify sqlite                    the built-in SQLite store, on temporary files
+  dendrux certify my_store:MyStore          a SQLStateStore subclass of yours, on temporary SQLite files
+  dendrux certify my_store:MyStore --url URL    the same on the database of an SQLAlchemy URL
+  dendrux replay FILE --store sqlite        a failing program that the kit wrote
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="dendrux",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action="version", version=f"dendrux {__version__}")
+    commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (certify, replay):
+        command.add_to(commands)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Answers its exit code: 0 well, 1 a finding, 2 unusable input."""
+    given = parser().parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except Problem as problem:
+        print(f"dendrux: {problem}", file=sys.stderr)
+        return 2

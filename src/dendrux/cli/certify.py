@@ -1,0 +1,106 @@
+"""`dendrux certify`: the kit without a conftest.py, with progress while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, check_url, require_testkit, store_named
+
+HELP = "certify a store: run every contract on it and print the verdict"
+OUTSIDE: Final = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+"""Settings of the user's own pytest runs, which have no say here."""
+
+
+def add_to(commands: Any) -> None:
+    """The command and its options."""
+    command = commands.add_parser(
+        "certify",
+        help=HELP,
+        description=f"{HELP.capitalize()}. Exit code 0: certified, perhaps with caveats. 1: not certified. 2: unusable "
+        "input.",
+    )
+    command.add_argument("store", metavar="STORE", nargs="?", help=STORE_HELP)
+    command.add_argument("--url", help=URL_HELP)
+    command.add_argument("--examples", type=positive, metavar="N", help="examples of each machine (default: its own)")
+    command.add_argument("--seed", type=int, metavar="N", help="seed of the machines (default: the same in every run)")
+    command.add_argument(
+        "--matrix",
+        choices=("cover", "all"),
+        default="cover",
+        help="cells of the pair matrix: one state for each pair of operations, or all (default: cover)",
+    )
+    command.add_argument("--list", action="store_true", help="print every contract with its promise, and run nothing")
+    command.set_defaults(run=run)
+
+
+def positive(text: str) -> int:
+    """A number of examples."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("a machine runs at least one example")
+    return number
+
+
+def run(given: argparse.Namespace) -> int:
+    """List the contracts, or run them."""
+    require_testkit()
+    if given.list:
+        return show_contracts()
+    if given.store is None:
+        raise Problem("which store? dendrux certify sqlite, or dendrux certify module:Class")
+    store_class = store_named(given.store)
+    check_url(store_class, given.url)
+    with TemporaryDirectory() as folder:
+        return certify(store_class, given, Path(folder).resolve())
+
+
+def show_contracts() -> int:
+    """Print the catalogue, group by group."""
+    from dendrux.testing.store_kit.catalogue import catalogue
+
+    for group, contracts in groupby(catalogue(), key=lambda contract: contract.group):
+        listed = list(contracts)
+        print(f"{group} ({len(listed)})")
+        for contract in listed:
+            print(f"  {contract.id}\n      {contract.promise}")
+    return 0
+
+
+def certify(store_class: Any, given: argparse.Namespace, folder: Path) -> int:
+    """Run pytest with the kit and fixtures of our own, and nothing of the user's."""
+    import pytest
+
+    from dendrux.testing.fixtures import fixtures_for
+    from dendrux.testing.progress import Progress
+
+    settings = folder / "pytest.ini"
+    settings.write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n", encoding="utf-8")
+    where = "temporary SQLite files" if given.url is None else "the database of --url"
+    print(f"certifying {store_class.__name__} on {where}", flush=True)
+    arguments = [
+        f"--rootdir={folder}",
+        f"--config-file={settings}",
+        f"--confcutdir={folder}",
+        "--assert=plain",
+        "--disable-plugin-autoload",
+        "-ppytest_asyncio.plugin",
+        "-pdendrux.testing.store_kit",
+        "-pno:cacheprovider",
+        "-qq",
+        "-rN",
+        f"--dendrux-matrix={given.matrix}",
+        *([f"--dendrux-examples={given.examples}"] if given.examples is not None else []),
+        *([f"--dendrux-seed={given.seed}"] if given.seed is not None else []),
+        str(folder),
+    ]
+    for name in OUTSIDE:
+        os.environ.pop(name, None)
+    code = pytest.main(arguments, plugins=[fixtures_for(store_class, given.url, folder), Progress(Path.cwd())])
+    sys.stdout.flush()
+    return 0 if code == pytest.ExitCode.OK else 1

@@ -1,0 +1,80 @@
+"""`dendrux replay`: run a failing program again, on a fresh store beside the model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, check_url, require_testkit, store_named
+
+if TYPE_CHECKING:
+    from dendrux.store import SQLStateStore
+    from dendrux.testing.replay import Recording, Replayed
+
+HELP = "run a program that a failing contract wrote, step by step on a fresh store and the model"
+
+
+def add_to(commands: Any) -> None:
+    """The command and its options."""
+    command = commands.add_parser(
+        "replay",
+        help=HELP,
+        description=f"{HELP.capitalize()}. Exit code 0: they agree. 1: the program fails. 2: unusable input.",
+    )
+    command.add_argument("file", metavar="FILE", type=Path, help="a file dendrux-failure-*.json")
+    command.add_argument("--store", required=True, metavar="STORE", help=STORE_HELP)
+    command.add_argument("--url", help=URL_HELP)
+    command.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Read the file, run its program, print the report."""
+    require_testkit()
+    from dendrux.testing.replay import read
+
+    try:
+        recording = read(given.file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Problem(f"cannot read {given.file}: {error.strerror}") from None
+    except ValueError as error:
+        raise Problem(f"{given.file} holds no program: {error}") from None
+    store_class = store_named(given.store)
+    check_url(store_class, given.url)
+    with TemporaryDirectory() as folder:
+        replayed = asyncio.run(replay_on(recording, store_class, given.url, Path(folder)))
+    show(recording, replayed)
+    return 0 if replayed.agrees else 1
+
+
+async def replay_on(recording: Recording, store_class: type[SQLStateStore], url: str | None, folder: Path) -> Replayed:
+    """Replay on a store of this class."""
+    from dendrux.testing.bench import Missing
+    from dendrux.testing.replay import replay
+    from dendrux.testing.workshop import Workshop
+
+    workshop = Workshop(store_class, url, folder)
+    bench = workshop.bench()
+    try:
+        return await replay(recording.program, bench)
+    except Missing as lacking:
+        raise Problem(f"a store in memory cannot replay this program: it needs {lacking.fixture}") from None
+    finally:
+        await bench.close()
+        await workshop.close()
+
+
+def show(recording: Recording, replayed: Replayed) -> None:
+    """Print every step, and what they show."""
+    from dendrux.testing.store_kit.report import finding, steps
+
+    if recording.contract is not None:
+        print(f"{recording.contract}: {recording.promise}\n")
+    for line in steps(replayed.run):
+        print(line)
+    if replayed.agrees:
+        print("\nmodel and store agree at every step")
+    else:
+        print("", *finding(replayed.run.why, replayed.run), sep="\n")

@@ -1,0 +1,59 @@
+"""The kit's fixtures for a store that is named on the command line, as a pytest plugin."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from dendrux.store import SQLStateStore
+from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
+from dendrux.testing.workshop import Workshop
+
+
+def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path) -> ModuleType:
+    """A plugin with every fixture that this class on this database can have."""
+    plugin = ModuleType("dendrux_certify_fixtures")
+    counter = iter(range(10**9))
+
+    @pytest_asyncio.fixture
+    async def workshop() -> AsyncIterator[Workshop]:
+        own = folder / str(next(counter))
+        own.mkdir()
+        made = Workshop(store_class, url, own)
+        yield made
+        await made.close()
+
+    @pytest.fixture
+    def dendrux_store_factory(workshop: Workshop) -> Callable[..., Any]:
+        return workshop.fresh
+
+    @pytest.fixture
+    def another_instance(workshop: Workshop) -> Callable[..., Any]:
+        return workshop.another
+
+    @pytest.fixture
+    def dendrux_clock(workshop: Workshop) -> SqlClock:
+        return workshop.clock()
+
+    @pytest.fixture
+    def dendrux_fault_injector() -> Iterator[SqlFaultInjector]:
+        injector = SqlFaultInjector()
+        yield injector
+        injector.close()
+
+    found: dict[str, Any] = {
+        "workshop": workshop,
+        "dendrux_store_factory": dendrux_store_factory,
+        "dendrux_live_store_factory": dendrux_store_factory,
+        "dendrux_clock": dendrux_clock,
+        "dendrux_fault_injector": dendrux_fault_injector,
+    }
+    if not Workshop(store_class, url, folder).in_memory:
+        found["dendrux_store_reopen"] = found["dendrux_store_second_instance"] = another_instance
+    vars(plugin).update(found)
+    return plugin

@@ -1,0 +1,53 @@
+"""Stores with one promise removed, and contracts that notice it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dendrux.store import SQLiteStateStore
+from dendrux_model.operations import ClaimPausedRun, CreateRun, PauseWithEvent, SaveTrace
+from dendrux_model.outcomes import STALE
+from dendrux_model.programs import Do, Fault
+from kit.tiny import DECLARATION, tiny
+
+
+class Unfenced(SQLiteStateStore):
+    """save_trace does not look at the epoch."""
+
+    async def save_trace(  # type: ignore[override]
+        self,
+        run_id: str,
+        role: str,
+        content: str,
+        *,
+        order_index: int,
+        meta: Any = None,
+        trace_id: str | None = None,
+        trace_kind: Any = "message",
+        claim_epoch: int | None = None,
+    ) -> None:
+        await super().save_trace(
+            run_id, role, content, order_index=order_index, meta=meta, trace_id=trace_id, trace_kind=trace_kind
+        )
+
+
+LATE = (
+    Do(CreateRun(run_id="r", agent_name="a")),
+    Do(PauseWithEvent(run_id="r", status="waiting_approval", pause_data={"n": [1, 2]})),
+    Do(ClaimPausedRun(run_id="r", expected_status="waiting_approval")),
+    Do(SaveTrace(run_id="r", role="user", content_text="late", order_index=0, claim_epoch=1), expect=STALE),
+)
+FENCE = tiny("fenced_writes.save_trace", program=LATE, cause="The update lacks the epoch.")
+CUT = tiny(
+    "crash_recovery.create_run",
+    program=(Fault(Do(CreateRun(run_id="r", agent_name="a")), "after_commit", "invalidated"),),
+    needs={"fault_injector", "disconnect_form"},
+)
+CATALOGUE = [
+    *DECLARATION,
+    tiny("basic.pause", program=LATE[:3]),
+    FENCE,
+    tiny("retry_ids.create", program=LATE[:1]),
+    tiny("concurrency.second", program=(*LATE[:1], Do(LATE[0].operation, instance=1)), needs={"second_instance"}),
+    CUT,
+]

@@ -1,0 +1,190 @@
+"""The command line: certify and replay, from their arguments to their exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dendrux.cli import main
+from dendrux.testing.store_kit import plugin
+from dendrux.testing.store_kit.contract import Contract
+from kit import broken, tiny
+
+SQLITE = "certifying SQLiteStateStore on temporary SQLite files"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plugin, "catalogue", lambda: broken.CATALOGUE)
+    return tmp_path
+
+
+def catalogue(monkeypatch: pytest.MonkeyPatch, *contracts: Contract) -> None:
+    monkeypatch.setattr(plugin, "catalogue", lambda: [*broken.CATALOGUE, *contracts])
+
+
+# -- certify ----------------------------------------------------------------------------------------------------------
+
+
+def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    assert main(["certify", "sqlite"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:6] == [
+        SQLITE,
+        "  declaration      3/3",
+        "  basic            1/1",
+        "  fenced_writes    1/1",
+        "  retry_ids        1/1",
+        "  concurrency      1/1",
+    ]
+    assert any("certification summary" in line for line in lines)
+    assert "SQLiteStateStore (deployment=single_host, capabilities=fenced_writes,retry_ids)" in lines
+    assert lines[-2].startswith("  CERTIFIED with caveats: declaration, basic, fenced_writes, retry_ids, concurrency, ")
+    assert lines[-1].startswith("8 contracts in ")
+    assert list(here.iterdir()) == []
+
+
+def test_certify_a_broken_store(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    assert main(["certify", "kit.broken:Unfenced"]) == 1
+    out = capsys.readouterr().out
+    assert "  fenced_writes    1/1, 1 failed" in out.splitlines()
+    assert "  NOT CERTIFIED: fenced_writes: 1 failed" in out.splitlines()
+    path = Path(".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json")
+    assert f"    dendrux replay {path} --store kit.broken:Unfenced" in out.splitlines()
+    assert json.loads(path.read_text())["contract"] == "fenced_writes.save_trace"
+
+
+def test_certify_on_a_database_that_keeps_what_it_has(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    url = f"sqlite+aiosqlite:///{here / 'mine.db'}"
+    assert main(["certify", "sqlite", "--url", url]) == 0
+    assert "on the database of --url" in capsys.readouterr().out
+    assert main(["certify", "sqlite", "--url", url]) == 0
+    assert (here / "mine.db").exists()
+
+
+def test_certify_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", "sqlite", "--url", "sqlite+aiosqlite:///:memory:"]) == 0
+    out = capsys.readouterr().out
+    assert "SQLiteStateStore (deployment=single_process, " in out
+    assert "  concurrency        1 skipped" in out.splitlines()
+
+
+def test_certify_takes_no_settings_of_the_users_own_tests(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k nothing")
+    (here / "conftest.py").write_text("raise RuntimeError")
+    (here / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n")
+    assert main(["certify", "sqlite"]) == 0
+
+
+def test_certify_hands_on_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(situation: object) -> None:
+        settings = situation.settings  # type: ignore[attr-defined]
+        assert (settings.examples, settings.seed, settings.matrix) == (7, 3, "all")
+
+    catalogue(monkeypatch, tiny.tiny("basic.look", check=look))
+    assert main(["certify", "sqlite", "--examples", "7", "--seed", "3", "--matrix", "all"]) == 0
+    assert main(["certify", "sqlite"]) == 1
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "declaration (3)"
+    assert lines[1:3] == ["  declaration.deployment", "      The store says how many processes may share its data."]
+    assert sum(not line.startswith(" ") for line in lines) >= 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["certify"], "which store? dendrux certify sqlite, or dendrux certify module:Class"),
+        (["certify", "postgresql"], "a store for postgresql is not part of this version; use sqlite, or module:Class"),
+        (["certify", "my_store"], "'my_store' names no store; use sqlite, or module:Class such as my_store:MyStore"),
+        (["certify", "no.such:Store"], "cannot import no.such: ModuleNotFoundError: No module named 'no'"),
+        (["certify", "kit.broken:Store"], "kit.broken has no Store; its stores are SQLiteStateStore, Unfenced"),
+        (["certify", "kit.tiny:Fake"], "kit.tiny:Fake is no subclass of SQLStateStore; certify other stores with"),
+        (["certify", "sqlite", "--url", "nonsense"], "--url is no SQLAlchemy URL; one looks like"),
+        (
+            ["certify", "sqlite", "--url", "postgresql://host/db"],
+            "SQLiteStateStore is for sqlite, and --url is for post",
+        ),
+        (["certify", "sqlite", "--url", "sqlite:///x.db"], "--url must name an async driver, such as sqlite+"),
+        (["replay", "no-such-file", "--store", "sqlite"], "cannot read no-such-file: No such file or directory"),
+    ],
+)
+def test_unusable_input(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dendrux: {message}")
+
+
+@pytest.mark.parametrize("arguments", [[], ["certify", "--examples", "0", "sqlite"], ["replay", "x"], ["nonsense"]])
+def test_unusable_arguments(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+
+
+# -- replay -----------------------------------------------------------------------------------------------------------
+
+
+def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["certify", "kit.broken:Unfenced"])
+    capsys.readouterr()
+    file = ".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json"
+    assert main(["replay", file, "--store", "kit.broken:Unfenced"]) == 1
+    assert capsys.readouterr().out.splitlines()[:14] == [
+        "fenced_writes.save_trace: The promise of fenced_writes.save_trace.",
+        "",
+        "   1  create_run(run_id='r', agent_name='a')",
+        "      -> {'run_id': 'r', 'outcome': 'created', 'status': 'running', 'format': 1, 'claim_epoch': 1}",
+        "   2  pause_with_event(run_id='r', status='waiting_approval', pause_data={'n': [1, 2]})",
+        "      -> 0",
+        "   3  claim_paused_run(run_id='r', expected_status='waiting_approval')",
+        "      -> 2",
+        "   4  save_trace(run_id='r', role='user', content_text='late', order_index=0, claim_epoch=1)",
+        "      the model allows    -> refused stale_claim",
+        "      the store answered  -> None",
+        "",
+        "what is wrong     save_trace: the store answered -> None; the model allows -> refused stale_claim",
+        "SQL of this step",
+    ]
+
+
+def test_replay_on_a_sound_store(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["certify", "kit.broken:Unfenced"])
+    capsys.readouterr()
+    assert main(["replay", ".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json", "--store", "sqlite"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "      -> refused stale_claim" in lines
+    assert lines[-1] == "model and store agree at every step"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 99, "steps": []}', '{"version": 1, "steps": [{"is": "No"}]}'])
+def test_replay_of_no_program(capsys: pytest.CaptureFixture[str], here: Path, text: str) -> None:
+    (here / "file.json").write_text(text)
+    assert main(["replay", "file.json", "--store", "sqlite"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("dendrux: file.json holds no program: ")
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_help_and_version_teach(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, words in ((["--help"], "dendrux certify sqlite"), (["--version"], "dendrux 0.")):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 0
+        assert words in capsys.readouterr().out
+
+
+def test_the_command_is_light() -> None:
+    heavy = "{'pytest', 'sqlalchemy', 'hypothesis', 'dendrux_model'}"
+    program = f"import dendrux.cli, sys; assert {heavy}.isdisjoint(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
