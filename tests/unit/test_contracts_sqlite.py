@@ -85,4 +85,4 @@ async def test_contract(contract: Contract, situation: Situation) -> None:
     if contract.check is not None:
         await contract.check(situation)
     else:
-        await run_program(contract.program or (), situation.bench, situation.format)
+        await run_program(contract.program or (), situation)

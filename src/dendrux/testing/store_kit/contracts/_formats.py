@@ -21,7 +21,7 @@ class ByFormat:
         return self.one if storage_format == 1 else self.two
 
     async def __call__(self, situation: Situation) -> None:
-        await run_program(self.program(situation.format), situation.bench, situation.format)
+        await run_program(self.program(situation.format), situation)
 
 
 def by_format(
