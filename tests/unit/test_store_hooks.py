@@ -177,6 +177,15 @@ async def test_a_metadata_filter_tells_values_of_different_types_apart(tmp_path)
         assert await store.count_runs(metadata_filter={"v": 1, "o": 2}) == 0
 
 
+async def test_strings_compare_whole(tmp_path):
+    values = ["a", "a\0", "a\0b", "A", "a ", "é", "e\u0301", "\\u0000", "a\\u0000", "😀", '"', "%", "\x1a"]
+    async with built_in(tmp_path) as store:
+        for number, value in enumerate(values):
+            await store.create_run(f"r{number}", "agent", meta={"v": value})
+        for number, value in enumerate(values):
+            assert [r.id for r in await store.list_runs(metadata_filter={"v": value})] == [f"r{number}"], value
+
+
 async def test_containers_match_by_containment(tmp_path):
     async with built_in(tmp_path) as store:
         await store.create_run("r", "agent", meta={"v": {"x": {"y": [1, 2, {"k": "a"}]}, "z": None}})
@@ -198,7 +207,7 @@ async def test_containers_match_by_containment(tmp_path):
 async def test_json_reads_answer_null_for_another_type(tmp_path):
     async with plain_engine(tmp_path) as engine:
         store = SQLiteStateStore(engine)
-        document = {"s": "x", "i": 7, "b": True, "f": False, "n": None, "a": [1, {"deep": "é\0"}], "r": 1.5}
+        document = {"s": "x", "i": 7, "b": True, "f": False, "n": None, "a": [1, {"deep": "é\x1a"}], "r": 1.5}
         await store.create_run("r", "agent", meta=document)
         read = {
             kind: {key: store.json_get(runs.meta, (key,), kind) for key in [*document, "missing"]}
@@ -215,7 +224,7 @@ async def test_json_reads_answer_null_for_another_type(tmp_path):
             assert row[f"{kind}_{key}"] == (value if fits else None), (kind, key)
         assert {key: row[f"json_{key}"] for key in document} == document
         assert (row["null_n"], row["null_s"], row["null_missing"]) == (True, False, False)
-        assert row["deep"] == "é\0"
+        assert row["deep"] == "é\x1a"
         for key in ('quo"te',):
             with pytest.raises(ValueError, match="double quote"):
                 store.json_get(runs.meta, (key,), "str")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from decimal import Decimal
 from typing import Any
 
 from dendrux.db.types import canonical
@@ -25,12 +24,12 @@ def _plain(content: dict[str, Any]) -> dict[str, Any]:
 
 def usage_columns(usage: UsageStats) -> dict[str, Any]:
     """The persisted part of a UsageStats: `cost_source` is not, and the cost counts as it is rounded."""
-    cost = usage.cost_usd
+    cost = usage.cost_usd  # rounded already
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "cost_usd": str(cost) if isinstance(cost, Decimal) else cost,
+        "cost_usd": None if cost is None else float(cost),
         "cache_read_input_tokens": usage.cache_read_input_tokens,
         "cache_creation_input_tokens": usage.cache_creation_input_tokens,
         "reasoning_tokens": usage.reasoning_tokens,

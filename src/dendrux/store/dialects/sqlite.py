@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     Boolean,
@@ -100,9 +101,9 @@ class SQLiteStateStore(SQLStateStore):
         kind, value = func.json_type(col, at), func.json_extract(col, at)
         if as_type == "json":
             # The operator -> keeps the text of the document: true stays true, a number its digits.
-            return type_coerce(col.op("->")(literal(at, String())), Json())
+            return type_coerce(_raw(col, at), Json())
         if as_type == "str":
-            return case((kind == "text", value)).collate("BINARY")
+            return case((and_(kind == "text", _whole(col, at)), value)).collate("BINARY")
         if as_type == "int":
             return case((kind == "integer", value))
         if as_type == "bool":
@@ -179,8 +180,32 @@ def _contains(document: ColumnElement[Any], at: str, value: JsonValue) -> Column
         return and_(kind == "array", *(_has_element(found, inner) for inner in value))
     if value is None or isinstance(value, bool):
         return kind == {None: "null", True: "true", False: "false"}[value]
-    word = "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "real"
-    return and_(kind == word, found == value)
+    if isinstance(value, str):
+        return and_(kind == "text", _same_text(document, at, value))
+    return and_(kind == ("integer" if isinstance(value, int) else "real"), found == value)
+
+
+NUL: Final = "\\u0000"
+"""How U+0000 stands in a document."""
+
+
+def _raw(document: ColumnElement[Any], at: str) -> ColumnElement[str]:
+    """The JSON text at a path, digits and escapes as they were stored."""
+    return type_coerce(document.op("->")(literal(at, String())), String())
+
+
+def _whole(document: ColumnElement[Any], at: str) -> ColumnElement[bool]:
+    """Whether json_extract gives a string whole: it ends one at U+0000."""
+    return func.instr(_raw(document, at), NUL) == 0
+
+
+def _same_text(document: ColumnElement[Any], at: str, value: str) -> ColumnElement[bool]:
+    """Equal strings, also where json_extract gives only the part before U+0000."""
+    if "\0" in value:
+        return _raw(document, at).in_([dumps(value), json.dumps(value)])
+    same = func.json_extract(document, at) == value
+    # A value that spells the escape in letters holds it, too; then the part before is all there is to compare.
+    return same if NUL in value else and_(same, _whole(document, at))
 
 
 def _has_element(array: ColumnElement[Any], value: JsonValue) -> ColumnElement[bool]:

@@ -1,0 +1,177 @@
+"""How many statements each operation takes, BEGIN and COMMIT aside, and that none of them scans a table."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import event
+
+from dendrux.db.models import metadata
+from dendrux.errors import PersistenceError
+from dendrux.store import UsageStats
+from unit.store_support import Format2Store, built_in, counted
+
+pytestmark = pytest.mark.asyncio
+
+EPOCH = {"claim_epoch": 1}
+TOOL = {
+    "tool_call_id": "c",
+    "provider_tool_call_id": None,
+    "tool_name": "t",
+    "target": "server",
+    "params": {},
+    "result_payload": "1",
+    "success": True,
+    "duration_ms": 1,
+    "iteration_index": 0,
+}
+PAUSE = {"status": "paused", "pause_data": {"a": 1}}
+END = {"status": "success", "allowed_current_statuses": ["running"], "event_type": "run.completed"}
+
+BUDGET = {
+    "create_run": (1, {"run_id": "new", "agent_name": "agent", "idempotency_key": "k"}),
+    "claim_paused_run": (1, {"run_id": "paused", "expected_status": "paused"}),
+    "release_run_claim": (1, {"run_id": "claimed", "claim_epoch": 2}),
+    "touch_progress": (1, {"run_id": "r", **EPOCH}),
+    "request_cancel": (1, {"run_id": "r"}),
+    "request_pause": (1, {"run_id": "r", "reason": "x"}),
+    "update_run_meta": (1, {"run_id": "r", "patch": {"a": 1}, **EPOCH}),
+    "save_run_event": (2, {"run_id": "r", "event_type": "x", **EPOCH}),
+    "save_trace": (2, {"run_id": "r", "role": "user", "content": "x", "order_index": 0, **EPOCH}),
+    "save_tool_call": (2, {"run_id": "r", **TOOL, **EPOCH}),
+    "save_usage": (2, {"run_id": "r", "iteration_index": 0, "usage": UsageStats(), **EPOCH}),
+    "save_llm_interaction": (2, {"run_id": "r", "iteration_index": 0, "usage": UsageStats(), **EPOCH}),
+    "add_note": (2, {"run_id": "r", "note_id": "n", "text": "x", **EPOCH}),
+    "mark_notes_delivered": (2, {"run_id": "noted", "note_ids": ["a"], "iteration": 0, **EPOCH}),
+    "pause_with_event": (2, {"run_id": "r", **PAUSE, **EPOCH}),
+    "submit_and_claim": (2, {"run_id": "paused", "expected_status": "paused", "submitted_data": {"b": 1}}),
+    "finalize_with_event": (2, {"run_id": "r", **END, "event_data": {"error_info": {"a": 1}}, **EPOCH}),
+    "get_run": (1, {"run_id": "r", "tenant_id": None}),
+    "get_pii_mapping": (1, {"run_id": "r"}),
+    "get_pause_state": (1, {"run_id": "r"}),
+    "get_run_control": (1, {"run_id": "r"}),
+    "get_run_events": (1, {"run_id": "r"}),
+    "get_traces": (1, {"run_id": "r"}),
+    "get_tool_calls": (1, {"run_id": "r"}),
+    "get_llm_interactions": (1, {"run_id": "r"}),
+    "get_notes": (1, {"run_id": "r", "tenant_id": None}),
+    "list_runs": (1, {"status": "running", "limit": 10}),
+    "count_runs": (1, {}),
+    "get_run_statuses": (1, {"run_ids": ["r", "paused"]}),
+    "get_events_for_runs": (1, {"heads": {"r": -1}, "limit_per_run": 10}),
+}
+"""Statements of the first, applied call; the arguments on the runs that `store` prepares."""
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path):
+    async with built_in(tmp_path, Format2Store) as store:
+        for name in ("r", "paused", "claimed", "noted"):
+            await store.create_run(name, "agent", meta={})
+        await store.pause_with_event("paused", **PAUSE)
+        await store.pause_with_event("claimed", **PAUSE)
+        await store.claim_paused_run("claimed", expected_status="paused")
+        await store.add_note("noted", note_id="a", text="x")
+        yield store
+
+
+@pytest.mark.parametrize("operation", BUDGET)
+async def test_the_first_call_keeps_its_budget(store, operation):
+    budget, arguments = BUDGET[operation]
+    with counted(store._engine) as statements:
+        await getattr(store, operation)(**arguments)
+    assert len(statements) == budget, statements
+
+
+async def test_every_operation_has_a_budget():
+    from dendrux.store.base import SQLStateStore
+    from dendrux.store.binding import Operation
+
+    bound = {name for name, value in vars(SQLStateStore).items() if isinstance(value, Operation)}
+    legacy = {"try_pause_run", "pause_run", "finalize_run", "finalize_run_if_status_in"}
+    assert bound == set(BUDGET) | legacy
+
+
+@pytest.mark.parametrize("operation", ["save_run_event", "save_trace", "pause_with_event", "finalize_with_event"])
+async def test_saying_why_costs_one_more(store, operation):
+    budget, arguments = BUDGET[operation]
+    identity = {"save_trace": "trace_id"}.get(operation, "event_id")
+    await getattr(store, operation)(**arguments, **{identity: "i"})
+    with counted(store._engine) as repeated:
+        await getattr(store, operation)(**arguments, **{identity: "i"})
+    assert len(repeated) == budget + 1
+    with counted(store._engine) as refused, pytest.raises(PersistenceError):
+        await getattr(store, operation)(**arguments | {"claim_epoch": 7})
+    assert len(refused) == budget + 1
+
+
+async def test_the_parent_costs_one_more(store):
+    with counted(store._engine) as statements:
+        await store.create_run("child", "agent", parent_run_id="r", delegation_level=1)
+    assert len(statements) == 2
+
+
+async def test_an_unfenced_write_holds_the_run_and_inserts(store):
+    for operation in ("save_run_event", "save_trace", "save_tool_call", "save_usage", "save_llm_interaction"):
+        arguments = {k: v for k, v in BUDGET[operation][1].items() if k != "claim_epoch"}
+        with counted(store._engine) as statements:
+            await getattr(store, operation)(**arguments)
+        assert len(statements) == 2, operation
+
+
+async def test_a_second_unique_key_costs_a_fresh_transaction(tmp_path):
+    async with built_in(tmp_path, Format2Store) as store:
+        await store.create_run("r", "agent")
+        await store.save_trace("r", "user", "x", order_index=0, claim_epoch=1)
+        with counted(store._engine) as statements, pytest.raises(PersistenceError):
+            await store.save_trace("r", "user", "y", order_index=0, claim_epoch=1)
+        assert len(statements) == 5  # fence and insert; then fence, identity, position
+
+
+async def test_statements_are_compiled_once(store):
+    """A statement with literal values in it would be compiled anew at each call."""
+    compiled = []
+    engine = store._engine.sync_engine
+    for round_ in range(3):
+        before = len(engine._compiled_cache)
+        for n in range(5):
+            await store.save_run_event("r", event_type=f"t{n}{round_}", data={"n": n}, claim_epoch=1)
+            await store.save_trace("r", "user", f"x{n}", order_index=100 * round_ + n, claim_epoch=1)
+            await store.create_run(f"new{n}{round_}", f"agent{n}", meta={"n": n})
+            await store.request_pause("r", reason=f"{n}{round_}")
+            await store.get_run(f"new{n}{round_}")
+            await store.list_runs(limit=n + 1, metadata_filter={"n": n})
+        compiled.append(len(engine._compiled_cache) - before)
+    assert compiled[1:] == [0, 0], compiled
+
+
+PLANNED = [name for name in BUDGET if name != "count_runs"]
+
+
+@pytest.mark.parametrize("operation", PLANNED)
+async def test_no_statement_scans_a_table(store, operation):
+    async with store._engine.connect() as connection:
+        plans = await _plans(store, operation, connection)
+    assert plans
+    for sql, steps in plans:
+        for step in steps:
+            whole_table = step.startswith("SCAN") and step.split()[1] in metadata.tables and "USING" not in step
+            assert not whole_table, (sql, steps)
+            assert "TEMP B-TREE" not in step, (sql, steps)
+
+
+async def _plans(store, operation, connection):
+    seen = []
+
+    def note(_conn, _cursor, statement, parameters, *_):
+        if not statement.startswith(("BEGIN", "EXPLAIN", "PRAGMA")):
+            seen.append((statement, parameters))
+
+    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    await getattr(store, operation)(**BUDGET[operation][1])
+    event.remove(store._engine.sync_engine, "before_cursor_execute", note)
+    plans = []
+    for statement, parameters in seen:
+        rows = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)).all()
+        plans.append((statement, [row[3] for row in rows]))
+    return plans
