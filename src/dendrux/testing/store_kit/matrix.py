@@ -29,7 +29,7 @@ async def run_cells(situation: Situation, chosen: Iterable[Cell]) -> int:
     """Run cells at every statement of their first operation. Answers how many programs that were."""
     ran = 0
     for cell in chosen:
-        for park_at in range(PARKS_MAX):
+        for park_at in range(1, PARKS_MAX):  # before its first statement a call has seen nothing yet
             execution = Execution(situation.bench, World(new_format=situation.format))
             await execution.run(program(cell, park_at))
             ran += 1

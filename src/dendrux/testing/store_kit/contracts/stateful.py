@@ -11,11 +11,11 @@ CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("bef
 """COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
 
 SEQUENTIAL: Final = {
-    "all": ("basic", 60),
-    "pauses": ("basic", 40),
-    "tenants": ("basic", 20),
-    "notes": ("basic", 20),
-    "evidence": ("fenced_writes", 40),
+    "all": ("basic", 40),
+    "pauses": ("basic", 25),
+    "tenants": ("basic", 12),
+    "notes": ("basic", 12),
+    "evidence": ("fenced_writes", 25),
 }
 """Profile, the group its machine belongs to, and its default number of examples."""
 
@@ -32,10 +32,10 @@ contract(
     "A program goes on over a restart of the store as if nothing had happened.",
     group="retry_ids",
     needs={"reopen"},
-    check=machine_check("evidence", examples=20, reopens=True),
+    check=machine_check("evidence", examples=10, reopens=True),
 )
 
-for _profile, _examples in (("pauses", 40), ("evidence", 40), ("all", 40)):
+for _profile, _examples in (("pauses", 25), ("evidence", 25), ("all", 30)):
     contract(
         f"crash_recovery.stateful.faults_{_profile}",
         f"With transactions cut at COMMIT, {_profile} operations answer what happened, or that nobody knows, "
