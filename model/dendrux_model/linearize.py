@@ -1,8 +1,8 @@
 """Linearizability: could one order of these calls explain every answer?
 
-The search of Wing and Gong with Lowe's memo: try every call that no unfinished call precedes, keep the worlds that agree,
-never expand the same set of finished calls from the same world twice. A search that runs out of budget is UNKNOWN, which
-is never a pass.
+The search of Wing and Gong with Lowe's memo: try every call that no unfinished call precedes, keep the worlds that
+agree, never expand the same set of finished calls from the same world twice. A search that runs out of budget is
+UNKNOWN, which is never a pass.
 
 Wing and Gong, "Testing and Verifying Concurrent Objects", 1993. Lowe, "Testing for linearizability", 2017.
 """

@@ -112,7 +112,7 @@ def reason(observed: Outcome, allowed: tuple[Outcome, ...], cut: Cut | None) -> 
     """One sentence: what was answered, and what the model allows."""
     may = " or ".join(str(outcome) for outcome in allowed)
     if cut is not None and cut.at_commit and isinstance(observed, Returned):
-        return f"after a lost acknowledgement the store answered {observed}; the model allows {may}, or unknown for a claim"
+        return f"after a lost acknowledgement the store answered {observed}; the model allows {may} (a claim: unknown)"
     return f"the store answered {observed}; the model allows {may}"
 
 

@@ -26,8 +26,8 @@ PROGRAM_VERSION = 1
 class Do:
     """One call on one live instance.
 
-    `yield_at` lets the other branch of a `Together` run after this call's n-th statement; `expect` is the outcome that a
-    contract is about, checked against the model and the store.
+    `yield_at` lets the other branch of a `Together` run after this call's n-th statement; `expect` is the outcome that
+    a contract is about, checked against the model and the store.
     """
 
     operation: Operation

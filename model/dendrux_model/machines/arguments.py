@@ -16,7 +16,7 @@ from dendrux_model import operations as ops
 from dendrux_model.world import Run, World
 
 T = TypeVar("T")
-Pick = Callable[[Sequence[T]], T]
+Pick = Callable[[Sequence[Any]], Any]
 """Chooses one of several; the first is the plain choice."""
 
 AGENT = "a"
@@ -49,10 +49,14 @@ ENDS = (
 class Arguments:
     """Makes operations for one world, asking `pick` for every choice."""
 
-    def __init__(self, world: World, pick: Pick[Any], *, ids: int = 4) -> None:
+    def __init__(self, world: World, pick: Pick) -> None:
         self.world = world
-        self.pick = pick
-        self.ids = ids
+        self._pick = pick
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options."""
+        chosen: T = self._pick(options)
+        return chosen
 
     # -- pools --------------------------------------------------------------------------------------------------------
 
@@ -75,7 +79,8 @@ class Arguments:
         """An id not used yet first, then one that was, then none at all."""
         used = [row.id for run in self.world.runs for row in getattr(run, rows) if row.id is not None]
         new = f"{kind}{len(used)}"
-        return self.pick([new, *([used[-1]] if used else []), None])
+        options: list[str | None] = [new, *used[-1:], None]
+        return self.pick(options)
 
     def document(self) -> dict[str, Any] | None:
         return self.pick(DOCUMENTS)

@@ -18,7 +18,7 @@ from dendrux_model.operations import OPERATIONS, CreateRun, Operation, UpdateRun
 from dendrux_model.programs import Do
 from dendrux_model.world import World
 
-MATRIX_STARTS = tuple(name for name in STARTS if name not in ("tenant",))
+MATRIX_STARTS = tuple(name for name in STARTS if name != "tenant")
 """Start states of the matrix; tenants race like runs without one."""
 
 

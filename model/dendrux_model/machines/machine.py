@@ -30,7 +30,9 @@ STEPS = 20
 class Session(Protocol):
     """One program being executed on a store, step by step, from the machine's thread."""
 
-    worlds: Worlds
+    @property
+    def worlds(self) -> Worlds:
+        """The oracle."""
 
     def step(self, step: Step) -> None:
         """Execute one more step; raises when the store fails it."""
@@ -133,7 +135,7 @@ def draw(data: st.DataObject, world: World, name: str, odd: bool) -> Operation:
 def search(machine: type[RuleBasedStateMachine], *, examples: int, seed: int | None, steps: int = STEPS) -> None:
     """Run a machine. Raises what its session raised for the first failing example, unshrunk."""
     if seed is not None:
-        machine._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]  # what @seed sets
+        machine._hypothesis_internal_use_seed = seed  # what @seed sets
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -110,7 +110,7 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> tu
                 if first.parked.is_set():
                     await until_blocked(lane, tasks[-1])
             first.may_go.set()
-            done, hung = await asyncio.wait(tasks, timeout=HUNG_AFTER_S)
+            _, hung = await asyncio.wait(tasks, timeout=HUNG_AFTER_S)
             if hung:
                 raise Hung(f"{len(hung)} of {len(lanes)} calls did not end within {HUNG_AFTER_S:.0f} s")
         finally:

@@ -1,8 +1,8 @@
 """Where a test stands between a store and its driver: before each statement, and on both sides of COMMIT.
 
 SQLAlchemy's events run inside the greenlet of the call, so a watcher that waits there suspends exactly that call at
-exactly that statement. Core has no event after COMMIT, therefore `dialect.do_commit` is wrapped. Only what a seam put on
-an engine is taken off again; an engine without watchers is as its application made it.
+exactly that statement. Core has no event after COMMIT, therefore `dialect.do_commit` is wrapped. `take_off` leaves
+the engine as its application made it.
 """
 
 from __future__ import annotations

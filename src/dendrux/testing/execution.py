@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dendrux.lab.gate import park
+from dendrux.lab.seam import statements_of
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
-from dendrux.lab.seam import statements_of
 from dendrux_model.linearize import linearize
 from dendrux_model.outcomes import Outcome, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass
-class Failed(Exception):  # noqa: N818  # a finding, not an error of ours
+class Failed(Exception):  # a finding, not an error of ours
     """A program that the store failed, with everything a report needs."""
 
     program: Program
@@ -44,7 +44,7 @@ class Failed(Exception):  # noqa: N818  # a finding, not an error of ours
 
 
 @dataclass
-class Inconclusive(Exception):  # noqa: N818
+class Inconclusive(Exception):
     """A search for an explanation ran out of budget. Never a pass."""
 
     program: Program
@@ -131,7 +131,7 @@ class Execution:
         self.judge(step.do, outcome, cut, tuple(sql))
 
     async def together(self, step: Together) -> None:
-        """Calls at once: the first parked at a statement, the others run meanwhile; then any order that explains them."""
+        """Calls at once, the first parked at a statement; then any order that explains them."""
         stores = [await self.bench.instance(do.instance) for do in step.branches]
         history, self.parked = await park(self.driver, step.branches, stores)
         for do, call in zip(step.branches, history, strict=True):

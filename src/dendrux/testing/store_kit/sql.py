@@ -136,7 +136,7 @@ class SqlFaultInjector:
         if engine is None:
             raise ValueError(f"{type(store).__name__} has no engine to cut; write an injector of your own for it")
         self.disarm(store)
-        armed = Armed(point, kind, after, sticky)  # type: ignore[arg-type]  # checked against POINTS above
+        armed = Armed(point, kind, after, sticky)
         self._armed[store] = armed
         seam_of(engine).watchers.append(armed)
 

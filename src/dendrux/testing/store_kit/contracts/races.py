@@ -16,5 +16,5 @@ for _name in writes():
         group="concurrency",
         needs={"second_instance", "sql"},
         check=matrix_check(_name),
-        cause="What decides the write was read before the write took the run's row, or the two are not one transaction.",
+        cause="What decides the write was read before it took the run's row, or the two are not one transaction.",
     )
