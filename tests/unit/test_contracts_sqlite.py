@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from dendrux.db.models import Base
 from dendrux.store import SQLiteStateStore
@@ -47,28 +47,33 @@ def quiet() -> Iterator[None]:
     logger.setLevel(before)
 
 
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Any]]:
+    """Engines by number on one file: contracts have namespaces, and statements are compiled once."""
+    path = tmp_path_factory.mktemp("contracts") / "kit.db"
+    made: list[Any] = []
+
+    def engine(number: int) -> Any:
+        while len(made) <= number:
+            made.append(kit_engine(path))
+        return made[number]
+
+    plain = create_engine(f"sqlite:///{path}")
+    Base.metadata.create_all(plain)
+    plain.dispose()
+    yield engine
+    for used in made:
+        used.sync_engine.dispose()
+
+
 @pytest.fixture
-async def situation(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Situation]:
-    engines: list[Any] = []
-    store_class = SQLiteStateStore if request.param == 1 else Format2Store
-
-    async def another(_store: Any = None) -> SQLiteStateStore:
-        engines.append(kit_engine(tmp_path / "kit.db"))
-        return store_class(engines[-1])
-
-    async def fresh() -> SQLiteStateStore:
-        store = await another()
-        async with engines[-1].begin() as connection:
-            await connection.run_sync(Base.metadata.create_all)
-        return store
-
+async def situation(engines: Callable[[int], Any], request: pytest.FixtureRequest) -> AsyncIterator[Situation]:
+    kind = SQLiteStateStore if request.param == 1 else Format2Store
     injector = SqlFaultInjector()
-    bench = Bench(fresh, second=another, reopen=another, injector=injector)
+    bench = Bench(lambda: kind(engines(0)), second=lambda _: kind(engines(1)), injector=injector)
     yield Situation(bench=bench, format=request.param, capabilities=None, settings=Settings(), note=lambda *_: None)
     injector.close()
     await bench.close()
-    for engine in engines:
-        await engine.dispose()
 
 
 @pytest.mark.parametrize(
