@@ -14,6 +14,7 @@ from dendrux_model.operations import (
     GetRun,
     ReleaseRunClaim,
     RequestCancel,
+    RequestPause,
     SaveRunEvent,
     SubmitAndClaim,
 )
@@ -198,6 +199,7 @@ contract(
     "A release drops a request to pause and keeps a request to cancel.",
     *OWNED,
     Do(RequestCancel(run_id="r")),
+    Do(RequestPause(run_id="r", reason="lunch")),
     Do(RELEASE, expect=TRUE),
     Look(),
     Do(CLAIM, expect=NONE),

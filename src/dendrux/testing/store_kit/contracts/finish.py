@@ -169,6 +169,11 @@ contract(
     Do(RequestPause(run_id="r", reason="lunch")),
     Look(),
     ended(),
+    Look(),
+    *(
+        Do(SubmitAndClaim(run_id="r", expected_status=WAITING, submitted_data=data, submission_id="sub"), expect=NONE)
+        for data in ({"a": 1}, {"a": 2})
+    ),
 )
 contract(
     "basic.finalize_with_event.keeps_what_is_not_given",

@@ -12,6 +12,7 @@ from dendrux.testing.store_kit.contracts._states import DOCUMENT, WAITING, born,
 from dendrux.vocabulary import PAUSED_STATUSES
 from dendrux_model.operations import (
     GetPauseState,
+    GetPiiMapping,
     GetRun,
     GetRunControl,
     PauseRun,
@@ -76,7 +77,7 @@ contract(
     "The mapping of a pause replaces the one before, and no mapping leaves it.",
     born(),
     paused(pii_mapping={"<1>": "Ada \u0000", "<\u00e9>": "", "": "\x1aB"}),
-    Look(),
+    Do(GetPiiMapping(run_id="r")),
     claimed(),
     paused(),
     Look(),
