@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from ledger_store import LedgerStore
-from sqlalchemy import URL
+from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.models import Base
@@ -37,9 +38,15 @@ class Desk:
 
     def _engine(self, url: URL) -> AsyncEngine:
         engine = create_async_engine(url)
+        event.listen(engine.sync_engine, "connect", do_not_wait_for_the_disk)
         self.engines.append(engine)
         self.closing.push_async_callback(engine.dispose)
         return engine
+
+
+def do_not_wait_for_the_disk(connection: Any, record: object) -> None:
+    """The files of a test need not survive a power cut."""
+    connection.execute("PRAGMA synchronous = OFF").close()
 
 
 @pytest_asyncio.fixture

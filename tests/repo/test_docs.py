@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dendrux import errors
+from dendrux import cli, errors
 from dendrux.runtime.state import StateStore
 from dendrux.store import SQLStateStore
 from dendrux.store.binding import Operation
@@ -72,6 +73,15 @@ def public_hooks() -> set[str]:
 
 def test_every_hook_has_a_heading() -> None:
     assert headings(ROOT / "docs/reference/hooks.md", 3) == public_hooks()
+
+
+def test_every_command_and_option_is_described() -> None:
+    page = (ROOT / "docs/reference/cli.md").read_text()
+    commands = next(action for action in cli.parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        assert f"## dendrux {name}" in page
+        options = {option for action in command._actions for option in action.option_strings} - {"-h", "--help"}
+        assert [option for option in sorted(options) if f"`{option}" not in page and f" {option} " not in page] == []
 
 
 def test_the_readme_example_prints_what_it_says(tmp_path: Path) -> None:
