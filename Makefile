@@ -19,8 +19,9 @@ certify: $(STAMP) ## Certify the built-in SQLite store on a temporary file
 test: $(STAMP) lint types ## Run the whole suite: lint, types, and all tests against every database found
 	@$(BIN)/python -m pytest $(ARGS)
 
-full: $(STAMP) lint types ## Run the whole suite with large budgets for machines, matrices and exploration
+full: $(STAMP) lint types ## Run the whole suite with large budgets, and every cell of the pair matrix
 	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/dendrux certify sqlite --matrix all --examples 500
 
 lint: $(STAMP) ## Check style and format
 	@$(BIN)/ruff check .
