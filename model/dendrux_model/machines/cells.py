@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Literal, NamedTuple
 
 from dendrux_model.machines.arguments import Arguments
@@ -64,8 +65,14 @@ def writes() -> list[str]:
     return [name for name, operation in OPERATIONS.items() if operation.lost_ack != "read"]
 
 
-def cells(storage_format: int, size: Literal["cover", "all"]) -> Iterator[Cell]:
+@cache
+def cells(storage_format: int, size: Literal["cover", "all"]) -> tuple[Cell, ...]:
     """Every ordered pair in every state where both change the world; `cover` keeps the first state of each pair."""
+    return tuple(found(storage_format, size))
+
+
+def found(storage_format: int, size: Literal["cover", "all"]) -> Iterator[Cell]:
+    """The cells, row by row."""
     for left in writes():
         for right in writes():
             yield from pair(storage_format, left, right, size)

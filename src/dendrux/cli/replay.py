@@ -53,9 +53,9 @@ async def replay_on(recording: Recording, store_class: type[SQLStateStore], url:
     """Replay on a store of this class."""
     from dendrux.testing.bench import Missing
     from dendrux.testing.replay import replay
-    from dendrux.testing.workshop import Workshop
+    from dendrux.testing.workshop import Engines, Workshop, url_of
 
-    workshop = Workshop(store_class, url, folder)
+    workshop = Workshop(Engines(store_class, url_of(url), folder))
     bench = workshop.bench()
     try:
         return await replay(recording.program, bench)

@@ -12,19 +12,17 @@ import pytest_asyncio
 
 from dendrux.store import SQLStateStore
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
-from dendrux.testing.workshop import Workshop
+from dendrux.testing.workshop import Engines, Workshop, in_memory, url_of
 
 
 def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path) -> ModuleType:
     """A plugin with every fixture that this class on this database can have."""
     plugin = ModuleType("dendrux_certify_fixtures")
-    counter = iter(range(10**9))
+    engines = Engines(store_class, url_of(url), folder)
 
     @pytest_asyncio.fixture
     async def workshop() -> AsyncIterator[Workshop]:
-        own = folder / str(next(counter))
-        own.mkdir()
-        made = Workshop(store_class, url, own)
+        made = Workshop(engines)
         yield made
         await made.close()
 
@@ -53,7 +51,7 @@ def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path
         "dendrux_clock": dendrux_clock,
         "dendrux_fault_injector": dendrux_fault_injector,
     }
-    if not Workshop(store_class, url, folder).in_memory:
+    if not in_memory(engines.url):
         found["dendrux_store_reopen"] = found["dendrux_store_second_instance"] = another_instance
     vars(plugin).update(found)
     return plugin

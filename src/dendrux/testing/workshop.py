@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.models import Base
@@ -15,61 +16,119 @@ from dendrux.testing.bench import Bench
 from dendrux.testing.inline import kit_engine
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 
+BACKOFF_S = 0.001
+"""First wait of a store of the kit's own that met a lock: the holder is parked in the same loop and goes on at once."""
+
+
+class Engines:
+    """Engines that outlive one test, so that a statement is compiled once and a schema is made once.
+
+    A SQLite engine of ours opens whatever file its test points it at; the file of a new test is a copy of one that
+    `create_all` made.
+    """
+
+    def __init__(self, store_class: type[SQLStateStore], url: URL | None, folder: Path) -> None:
+        self.store_class = store_class
+        self.url = url
+        self.folder = folder
+        self.at_rest: list[AsyncEngine] = []
+        self.files: dict[AsyncEngine, Path] = {}
+        self.template: Path | None = None
+        self.number = 0
+
+    async def fresh_file(self) -> Path:
+        """A SQLite file with an empty schema."""
+        if self.template is None:
+            self.template = self.folder / "template.db"
+            engine = create_async_engine(f"sqlite+aiosqlite:///{self.template}")
+            async with engine.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all)
+            await engine.dispose()
+        self.number += 1
+        return Path(shutil.copyfile(self.template, self.folder / f"{self.number}.db"))
+
+    def take(self, file: Path | None) -> AsyncEngine:
+        """An engine on this file, or on the database of the URL."""
+        engine = self.at_rest.pop() if self.at_rest else self.make(file)
+        if file is not None:
+            self.files[engine] = file
+        return engine
+
+    def make(self, file: Path | None) -> AsyncEngine:
+        """A new engine, as the store's users have it; the built-in store on files gets the kit's faster one."""
+        if self.url is not None:
+            return get_engine(self.url)
+        assert file is not None
+        inline = self.store_class is SQLiteStateStore
+        engine = kit_engine(file) if inline else create_async_engine(f"sqlite+aiosqlite:///{file}")
+
+        @event.listens_for(engine.sync_engine, "do_connect")
+        def point(dialect: Any, record: Any, arguments: list[Any], parameters: Any) -> None:  # noqa: ARG001
+            arguments[0] = str(self.files[engine])
+
+        return engine
+
+    async def put_back(self, engine: AsyncEngine) -> None:
+        """Close the engine's connections; the next test may run in another event loop."""
+        await engine.dispose()
+        self.at_rest.append(engine)
+
 
 class Workshop:
-    """Opens stores and remembers the engines that must be disposed.
+    """Opens the stores of one test and remembers their engines.
 
     Without a URL every store over empty data has a file of its own. With one, the database is used as it is: missing
     tables are created, rows are added under names of their own and left there.
     """
 
-    def __init__(self, store_class: type[SQLStateStore], url: str | None, folder: Path) -> None:
-        self.store_class = store_class
-        self.url = None if url is None else make_url(url)
-        self.folder = folder
+    def __init__(self, engines: Engines) -> None:
+        self.shelf = engines
         self.engines: list[AsyncEngine] = []
+        self.files: dict[SQLStateStore, Path | None] = {}
 
     async def fresh(self, live_updates: Any = None) -> SQLStateStore:
         """A store over empty data."""
-        engine = self.engine(self.url or self.file(len(self.engines)))
-        async with engine.begin() as connection:
+        if self.shelf.url is None:
+            return self.store(await self.shelf.fresh_file(), live_updates)
+        store = self.store(None, live_updates)
+        async with store._engine.begin() as connection:
             await connection.run_sync(Base.metadata.create_all)
-        return self.store_class(engine, live_updates=live_updates)
+        return store
 
     async def another(self, store: SQLStateStore) -> SQLStateStore:
         """A store over the same data, with connections of its own."""
-        return self.store_class(self.engine(store._engine.url))
+        return self.store(self.files[store])
+
+    def store(self, file: Path | None, live_updates: Any = None) -> SQLStateStore:
+        """A store on this file or the database of the URL."""
+        engine = self.shelf.take(file)
+        self.engines.append(engine)
+        store = self.shelf.store_class(engine, live_updates=live_updates)
+        if self.shelf.url is None:
+            store.retry_backoff_s = BACKOFF_S  # type: ignore[misc]  # of this instance
+        self.files[store] = file
+        return store
 
     def bench(self) -> Bench:
         """A bench with everything a program may ask for."""
-        another = None if self.in_memory else self.another
+        another = None if in_memory(self.shelf.url) else self.another
         return Bench(self.fresh, second=another, reopen=another, clock=self.clock(), injector=SqlFaultInjector())
 
     def clock(self) -> SqlClock:
         """A clock for the first store that was made."""
         return SqlClock(lambda: self.engines[0])
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether another engine would see other data."""
-        return self.url is not None and is_memory(create_async_engine(self.url))
-
     async def close(self) -> None:
-        """Dispose every engine."""
+        """Give every engine back, without connections."""
         for engine in self.engines:
-            await engine.dispose()
+            await self.shelf.put_back(engine)
 
-    def file(self, number: int) -> URL:
-        """The URL of a SQLite file of this workshop."""
-        return URL.create("sqlite+aiosqlite", database=str(self.folder / f"{number}.db"))
 
-    def engine(self, url: URL) -> AsyncEngine:
-        """An engine as the store's users have it; the built-in store on a file of ours gets the kit's faster one."""
-        if self.url is not None:
-            engine = get_engine(url)
-        elif self.store_class is SQLiteStateStore:
-            engine = kit_engine(str(url.database))
-        else:
-            engine = create_async_engine(url)
-        self.engines.append(engine)
-        return engine
+def in_memory(url: URL | None) -> bool:
+    """Whether another engine on this URL would see other data."""
+    return url is not None and is_memory(create_async_engine(url))
+
+
+def url_of(text: str | None) -> URL | None:
+    """A URL with its password, or None."""
+    return None if text is None else make_url(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dendrux.testing.store_kit.contract import contract
-from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS
+from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, WAITING, born, claimed, ended, paused
@@ -97,6 +97,14 @@ contract(
     Do(SUBMIT, expect=NONE),
 )
 
+PAIRS = (("t", "T"), ("t", "t "), ("\u00e9", "e\u0301"), ("ss", "\u00df"), (wide(48), wide(47)))
+
+
+def submission(run_id: str, submission_id: str) -> SubmitAndClaim:
+    """A submission that differs in its id only."""
+    return SubmitAndClaim(run_id=run_id, expected_status=WAITING, submitted_data={"a": 1}, submission_id=submission_id)
+
+
 # -- submitting -------------------------------------------------------------------------------------------------------
 
 contract(
@@ -157,6 +165,21 @@ contract(
         expect=NONE,
     ),
     cause="A repeated submission_id is answered with the epoch, so that two callers may own it.",
+)
+contract(
+    "basic.submit_and_claim.ids_are_equal_as_written",
+    "A submission_id that differs in case, accents, spaces or form from the stored one is another: it came too late.",
+    *(step for i in range(len(PAIRS)) for step in (born(f"r{i}"), paused(f"r{i}"))),
+    *(
+        step
+        for i, (first, second) in enumerate(PAIRS)
+        for step in (
+            Do(submission(f"r{i}", first), expect=Returned(2)),
+            Do(submission(f"r{i}", second), expect=NONE),
+            Do(submission(f"r{i}", first), expect=OUTCOME_UNKNOWN),
+        )
+    ),
+    cause="A collation folds case, accents or trailing spaces: give identifiers a binary collation without padding.",
 )
 contract(
     "basic.submit_and_claim.the_next_pause_takes_the_submission",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from dendrux.runtime.values import UsageStats
 from dendrux.testing.driver import outcome_of
 from dendrux.testing.execution import Execution
 from dendrux.testing.store_kit.contract import NotKept, Situation, contract
 from dendrux.testing.store_kit.contracts._nasty import ALIKE
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import OWNED, WAITING, born, ended, paused
-from dendrux_model.operations import CountRuns, GetRunStatuses, ListRuns
+from dendrux_model.operations import CountRuns, GetRunStatuses, ListRuns, SaveLLMInteraction, SaveRunEvent, SaveToolCall
 from dendrux_model.outcomes import INVALID, Outcome, Returned
 from dendrux_model.programs import Do
 from dendrux_model.world import World
@@ -189,6 +190,10 @@ contract(
 # -- times ------------------------------------------------------------------------------------------------------------
 
 
+EVIDENCE = ("get_run_events", "get_tool_calls", "get_llm_interactions")
+"""Reads of rows that can be bounded by a time."""
+
+
 async def times(situation: Situation) -> None:
     """Lists and counts between two times, given in any zone; what a reader is not allowed to leave open."""
     execution = Execution(situation.bench, World(new_format=situation.format))
@@ -217,6 +222,38 @@ async def times(situation: Situation) -> None:
             )
 
 
+async def before_a_time(situation: Situation) -> None:
+    """What was stored at the bound itself is left out."""
+    execution = Execution(situation.bench, World(new_format=situation.format))
+    numbers = range(3)
+    await execution.run(
+        (
+            born(),
+            *(Do(SaveRunEvent(run_id="r", event_type="step", event_id=f"e{i}")) for i in numbers),
+            *(Do(SaveToolCall(run_id="r", tool_call_id=f"c{i}", row_id=f"c{i}", tool_name="mail")) for i in numbers),
+            *(
+                Do(SaveLLMInteraction(run_id="r", iteration_index=0, usage=UsageStats(), interaction_id=f"i{i}"))
+                for i in numbers
+            ),
+        )
+    )
+    store = await situation.bench.instance()
+    run_id = execution.driver.inside("run_id", "r")
+    east = timezone(timedelta(hours=5, minutes=30))
+    for name in EVIDENCE:
+        read = getattr(store, name)
+        first, second, _ = await read(run_id=run_id)
+        for bound, expected in (
+            (second.created_at, [first.id]),
+            (second.created_at.astimezone(east), [first.id]),
+            (first.created_at, []),
+            (second.created_at + timedelta(microseconds=1), [first.id, second.id]),
+        ):
+            found = [row.id for row in await read(run_id=run_id, before=bound)]
+            if found != expected:
+                raise NotKept(f"{name} before {bound} gives {len(found)} rows; {len(expected)} were stored before")
+
+
 async def naive_times(situation: Situation) -> None:
     """Every read that takes a time, called with one that has no zone."""
     execution = Execution(situation.bench, World(new_format=situation.format))
@@ -227,8 +264,7 @@ async def naive_times(situation: Situation) -> None:
     reads: list[tuple[str, dict[str, Any]]] = [
         (name, {bound: naive}) for name in ("list_runs", "count_runs") for bound in ("started_after", "started_before")
     ]
-    evidence = ("get_run_events", "get_tool_calls", "get_llm_interactions")
-    reads += [(name, {"run_id": run_id, "before": naive}) for name in evidence]
+    reads += [(name, {"run_id": run_id, "before": naive}) for name in EVIDENCE]
     for name, given in reads:
         try:
             answer: Outcome = Returned(await getattr(store, name)(**given))
@@ -243,6 +279,12 @@ contract(
     "Runs are found by when they began, whatever zone the bounds are given in.",
     check=times,
     cause="Times are stored or compared as local text, or without their fraction of a second.",
+)
+contract(
+    "basic.get_run_events.before_a_time",
+    "Events, tool calls and interactions are read up to a time, which is left out itself.",
+    check=before_a_time,
+    cause="Times are stored with less than a microsecond, or the bound is taken in.",
 )
 contract(
     "basic.list_runs.naive_times",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from dendrux.testing.store_kit.contract import contract
-from dendrux.testing.store_kit.contracts._nasty import ALIKE, LONG, TEXTS, VALUES
+from dendrux.testing.execution import Execution
+from dendrux.testing.store_kit.contract import NotKept, Situation, contract
+from dendrux.testing.store_kit.contracts._nasty import ALIKE, LONG, TEXTS, VALUES, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, claimed, ended, noted, paused
 from dendrux_model.operations import AddNote, GetNotes, MarkNotesDelivered
 from dendrux_model.outcomes import CONFLICT, Returned
 from dendrux_model.programs import Do, Look
+from dendrux_model.world import World
 
 FULL = AddNote(run_id="r", note_id="note", text="look here", metadata={"from": "Ada", "n": 1})
 ADDED, DUPLICATE, FULL_INBOX, CLOSED = (Returned(word) for word in ("added", "duplicate", "full", "closed"))
@@ -99,9 +102,9 @@ contract(
 )
 contract(
     "basic.add_note.ids_are_equal_as_written",
-    "Note ids that differ in case, accents, spaces or form are different notes.",
+    "Note ids that differ in case, accents, spaces or form are different notes, and the longest ones fit.",
     born(),
-    *(Do(AddNote(run_id="r", note_id=name, text=name), expect=ADDED) for name in ALIKE),
+    *(Do(AddNote(run_id="r", note_id=name, text=name), expect=ADDED) for name in (*ALIKE, wide(48))),
     *(Do(MarkNotesDelivered(run_id="r", note_ids=(name,), iteration=1), expect=Returned(1)) for name in ALIKE[::2]),
     Do(GetNotes(run_id="r", undelivered_only=True)),
     cause="A collation folds case, accents or trailing spaces: give identifiers a binary collation without padding.",
@@ -156,6 +159,33 @@ contract(
     Do(GetNotes(run_id="r", undelivered_only=True)),
     Do(MarkNotesDelivered(run_id="r", note_ids=("n", "n2"), iteration=1, claim_epoch=2), expect=Returned(2)),
     Do(GetNotes(run_id="r", undelivered_only=True), expect=Returned([])),
+)
+
+
+async def pages(situation: Situation) -> None:
+    """The cursor of a note is the note itself."""
+    execution = Execution(situation.bench, World(new_format=situation.format))
+    await execution.run((born(), *(Do(add(i)) for i in (3, 1, 2, 0)), Do(STAMP)))
+    store = await situation.bench.instance()
+    run_id = execution.driver.inside("run_id", "r")
+    for given, expected in (({}, ["n3", "n1", "n2", "n0"]), ({"undelivered_only": True}, ["n3", "n2", "n0"])):
+        found: list[str] = []
+        cursor: dict[str, Any] = {}
+        while page := await store.get_notes(run_id=run_id, limit=1, **given, **cursor):
+            found += [execution.driver.outside(note.id) for note in page]
+            cursor = {"after": page[-1].id}
+            if len(found) > len(expected):
+                break
+        if found != expected:
+            raise NotKept(f"pages of one note after another give {found}; in the order they came they are {expected}")
+
+
+STAMP = MarkNotesDelivered(run_id="r", note_ids=("n1",), iteration=1)
+contract(
+    "basic.get_notes.pages_after_a_note",
+    "A reader goes on after the last note it has, among all or among undelivered ones, and misses none.",
+    check=pages,
+    cause="The cursor compares ids alone, or times alone.",
 )
 
 CAP = "Nothing holds the run between counting the waiting notes and inserting: serialize_in_tx must hold until the end."

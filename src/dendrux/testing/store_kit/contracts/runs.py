@@ -148,9 +148,11 @@ contract(
 )
 contract(
     "basic.create_run.no_fingerprint_twice_is_one_request",
-    "A key without a fingerprint is found again without one, and refused with one.",
+    "A key without a fingerprint is found again without one or with the empty one, and refused with any other.",
     born("first", idempotency_key="k"),
     Do(CreateRun(run_id="second", agent_name="agent", idempotency_key="k"), expect=ACTIVE),
+    Do(CreateRun(run_id="second", agent_name="agent", idempotency_key="k", idempotency_fingerprint=""), expect=ACTIVE),
+    Do(CreateRun(run_id="first", agent_name="agent", idempotency_key="k", idempotency_fingerprint=""), expect=CREATED),
     Do(
         CreateRun(run_id="second", agent_name="agent", idempotency_key="k", idempotency_fingerprint="f"),
         expect=KEY_CONFLICT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
-from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, LONG, TEXTS, VALUES, wide
+from dendrux.testing.store_kit.contracts._nasty import ALIKE, DOCUMENTS, LONG, TEXTS, VALUES, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, ended, paused
@@ -97,6 +97,13 @@ contract(
     *(Do(call(i, params=document, meta=document)) for i, document in enumerate(DOCUMENTS)),
     *(Do(call(50 + i, error_message=text, success=False)) for i, text in enumerate(TEXTS)),
     Do(call(99, result_payload=json.dumps(LONG), params={"text": LONG})),
+)
+contract(
+    "basic.save_tool_call.names_are_equal_as_written",
+    "Tool calls whose ids differ in case, accents, spaces or form are different, in one run too.",
+    born(),
+    *(Do(SaveToolCall(run_id="r", tool_call_id=name, row_id=name, tool_name=name), expect=NONE) for name in ALIKE),
+    cause="A collation folds case, accents or trailing spaces: give identifiers a binary collation without padding.",
 )
 contract(
     "basic.save_tool_call.longest_names_fit",

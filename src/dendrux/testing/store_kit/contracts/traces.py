@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
-from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, LONG, TEXTS
+from dendrux.testing.store_kit.contracts._nasty import ALIKE, DOCUMENTS, LONG, TEXTS, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, ended, paused
@@ -61,6 +61,16 @@ contract(
         for i, document in enumerate(DOCUMENTS)
     ),
     cause="The column or the driver cuts text, trims it, or takes the empty string or U+0000 for something else.",
+)
+contract(
+    "basic.save_trace.names_are_equal_as_written",
+    "Message ids that differ in case, accents, spaces or form are different, and the longest ones fit.",
+    born(),
+    *(
+        Do(SaveTrace(run_id="r", role=name, content_text=name, order_index=i, trace_id=name), expect=NONE)
+        for i, name in enumerate((*ALIKE, wide(48)))
+    ),
+    cause="A collation folds case, accents or trailing spaces: give identifiers a binary collation without padding.",
 )
 contract(
     "basic.save_trace.every_kind",

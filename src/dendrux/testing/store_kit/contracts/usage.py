@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dendrux.runtime.values import UsageStats
 from dendrux.testing.store_kit.contract import contract
-from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, LONG, wide
+from dendrux.testing.store_kit.contracts._nasty import ALIKE, DOCUMENTS, LONG, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, ended, paused
@@ -99,6 +99,20 @@ contract(
     Do(GetLLMInteractions(run_id="r", iteration_index=9)),
     Do(FULL),
     cause="Iteration 0 is taken for one that was not given.",
+)
+contract(
+    "basic.save_llm_interaction.names_are_equal_as_written",
+    "Ids that differ in case, accents, spaces or form are different, of interactions and of usage rows.",
+    born(),
+    *(
+        step
+        for i, name in enumerate((*ALIKE, wide(48)))
+        for step in (
+            Do(SaveLLMInteraction(run_id="r", iteration_index=i, usage=TOKENS, interaction_id=name), expect=NONE),
+            Do(SaveUsage(run_id="r", iteration_index=i, usage=TOKENS, usage_id=name), expect=NONE),
+        )
+    ),
+    cause="A collation folds case, accents or trailing spaces: give identifiers a binary collation without padding.",
 )
 contract(
     "basic.save_llm_interaction.documents_come_back_exactly",
