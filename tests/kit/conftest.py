@@ -48,7 +48,7 @@ class Project:
 
     def __init__(self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pytester = pytester
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path))
         pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
 
     def conftest(

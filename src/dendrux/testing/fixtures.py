@@ -49,9 +49,9 @@ def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path
         "dendrux_store_factory": dendrux_store_factory,
         "dendrux_live_store_factory": dendrux_store_factory,
         "dendrux_clock": dendrux_clock,
-        "dendrux_fault_injector": dendrux_fault_injector,
     }
     if not in_memory(engines.url):
         found["dendrux_store_reopen"] = found["dendrux_store_second_instance"] = another_instance
+        found["dendrux_fault_injector"] = dendrux_fault_injector
     vars(plugin).update(found)
     return plugin

@@ -63,7 +63,7 @@ class Engines:
         engine = kit_engine(file) if inline else create_async_engine(f"sqlite+aiosqlite:///{file}")
 
         @event.listens_for(engine.sync_engine, "do_connect")
-        def point(dialect: Any, record: Any, arguments: list[Any], parameters: Any) -> None:  # noqa: ARG001
+        def point(dialect: Any, record: Any, arguments: list[Any], parameters: Any) -> None:
             arguments[0] = str(self.files[engine])
 
         return engine
@@ -111,7 +111,9 @@ class Workshop:
 
     def bench(self) -> Bench:
         """A bench with everything a program may ask for."""
-        another = None if in_memory(self.shelf.url) else self.another
+        if in_memory(self.shelf.url):
+            return Bench(self.fresh, clock=self.clock())
+        another = self.another
         return Bench(self.fresh, second=another, reopen=another, clock=self.clock(), injector=SqlFaultInjector())
 
     def clock(self) -> SqlClock:
@@ -125,7 +127,7 @@ class Workshop:
 
 
 def in_memory(url: URL | None) -> bool:
-    """Whether another engine on this URL would see other data."""
+    """Whether the data is one connection's: another engine would see other data, and a lost connection loses it."""
     return url is not None and is_memory(create_async_engine(url))
 
 
