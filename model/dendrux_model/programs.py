@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from dendrux.runtime.values import UsageStats
@@ -122,6 +123,8 @@ def encode(value: Any) -> Any:
         return {"is": "Refused", "code": value.code}
     if value is UNSCOPED:
         return {"is": "UNSCOPED"}
+    if isinstance(value, Decimal):
+        return {"is": "Decimal", "value": str(value)}
     if is_dataclass(value):
         given = {
             f.name: encode(getattr(value, f.name))
@@ -150,6 +153,8 @@ def decode(value: Any) -> Any:
         return {key: thaw(decode(member)) for key, member in value["members"]}
     if name == "UNSCOPED":
         return UNSCOPED
+    if name == "Decimal":
+        return Decimal(value["value"])
     if name == "Returned":
         return Returned(thaw(decode(value["value"])))
     if name == "Refused":

@@ -175,7 +175,7 @@ def test_numbers_of_contracts() -> None:
     assert count["basic"] >= 150
     assert count["fenced_writes"] >= 100
     assert count["retry_ids"] >= 50
-    assert count["concurrency"] >= 60
+    assert count["concurrency"] >= 30
     assert count["crash_recovery"] >= 80
 
 

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Final
 
-from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.checking import perform
+from dendrux.testing.store_kit.contract import CONTRACTS, Situation, contract, needs_of
 from dendrux_model.operations import Operation
 from dendrux_model.programs import Do, Program, Step, Together
 
-PLACES: Final = range(4)
-"""The statements before which the first call waits; most operations send fewer."""
+PLACES_MAX: Final = 16
+"""Statements before which the first call waits at most."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """A check that runs one race with the first call waiting before each of its statements in turn."""
+
+    first: Operation
+    second: Operation
+    before: Program
+    after: tuple[Step, ...]
+
+    def program(self, place: int) -> Program:
+        """The race with the first call waiting before its statement number `place`."""
+        return (*self.before, Together((Do(self.first, 0, yield_at=place), Do(self.second, 1))), *self.after)
+
+    async def __call__(self, situation: Situation) -> None:
+        for place in range(PLACES_MAX):
+            if not (await perform(self.program(place), situation.bench, situation.format)).parked:
+                return
 
 
 def race(
@@ -23,20 +44,20 @@ def race(
     cause: str,
     both_ways: bool = False,
 ) -> None:
-    """Add a contract per place in the first call; `both_ways`: also with the second call as the one that waits.
+    """Add a contract; `both_ways`: and one with the second call as the one that waits.
 
     Any answers are right that some order of the calls gives, and then what `after` and the view show of that order.
     """
-    for place in PLACES:
-        for name, one, other in (("", first, second), ("_swapped", second, first)):
-            if name and not both_ways:
-                continue
-            contract(
-                f"concurrency.{id}{name}_at_{place}",
-                promise,
-                *before,
-                Together((Do(one, 0, yield_at=place), Do(other, 1))),
-                *after,
-                group="concurrency",
-                cause=cause,
-            )
+    for name, one, other in (("", first, second), ("_swapped", second, first)):
+        if name and not both_ways:
+            continue
+        check = Race(one, other, before, after)
+        added = contract(
+            f"concurrency.{id}{name}",
+            promise,
+            group="concurrency",
+            needs=needs_of(check.program(1)),
+            cause=cause,
+            check=check,
+        )
+        CONTRACTS[added.id] = replace(added, program=check.program(1))  # what is planned and reported of the contract
