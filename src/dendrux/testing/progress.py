@@ -25,7 +25,7 @@ class Progress:
         self.totals: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
-        self.current = ""
+        self.current = self.printed = ""
         self.printed_at = self.started_at = time.monotonic()
         self.out: Any = None
 
@@ -97,5 +97,8 @@ class Progress:
         if self.rewrites:
             room = max(self.out.fullwidth - len(text) - 2, 0)
             text = f"\r{text}  {doing[:room]}\x1b[K"
+        elif text == self.printed:
+            return
         self.out.write(text + end, flush=True)
+        self.printed = text
         self.printed_at = time.monotonic()
