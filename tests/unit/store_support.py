@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -66,10 +67,18 @@ def counted(engine: AsyncEngine) -> Iterator[list[str]]:
         event.remove(engine.sync_engine, "before_cursor_execute", note)
 
 
+@contextlib.contextmanager
+def another_process(path: Path, *, timeout: float = 0.0) -> Iterator[sqlite3.Connection]:
+    """A connection to the same file that nothing of ours knows of."""
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
 def driver_error(text: str = "secret driver words", code: int | None = None, **attributes: Any) -> Exception:
     """An error as the driver raises it."""
-    import sqlite3
-
     error = sqlite3.OperationalError(text)
     if code is not None:
         error.sqlite_errorcode = code

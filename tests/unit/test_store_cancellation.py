@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 
 import pytest
@@ -11,7 +10,10 @@ import pytest_asyncio
 from sqlalchemy import event
 
 from dendrux.store import SQLiteStateStore
-from unit.store_support import Format2Store, built_in, commits
+from dendrux.store.binding import to_its_end
+from dendrux.store.dberrors import classify
+from dendrux.store.tx import Failure, Tx
+from unit.store_support import Format2Store, another_process, built_in, commits
 
 pytestmark = pytest.mark.asyncio
 
@@ -55,7 +57,7 @@ async def test_a_cancelled_write_rolls_back_at_its_next_boundary(store, tmp_path
     gate.release.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    with sqlite3.connect(tmp_path / "store.db", timeout=0) as other:
+    with another_process(tmp_path / "store.db") as other:
         other.execute("BEGIN IMMEDIATE")  # the lock is free at once
         assert other.execute("SELECT count(*) FROM run_events").fetchone() == (0,)
         other.execute("ROLLBACK")
@@ -130,7 +132,7 @@ async def test_a_cancelled_read_keeps_its_connection(store):
 
 
 async def test_a_waiter_for_a_lock_ends_when_the_lock_does(store, tmp_path):
-    with sqlite3.connect(tmp_path / "store.db") as other:
+    with another_process(tmp_path / "store.db") as other:
         other.execute("BEGIN IMMEDIATE")
         task = asyncio.create_task(store.request_cancel("r"))
         await asyncio.sleep(0.05)
@@ -157,7 +159,50 @@ async def test_a_loop_that_shuts_down_leaves_no_lock(tmp_path):
         asyncio.run(main())
 
     await asyncio.to_thread(in_a_loop_of_its_own)
-    with sqlite3.connect(tmp_path / "store.db", timeout=0) as other:
+    with another_process(tmp_path / "store.db") as other:
         other.execute("BEGIN IMMEDIATE")
         assert other.execute("SELECT count(*) FROM run_events").fetchone() == (0,)
         other.execute("ROLLBACK")
+
+
+class Server:
+    """What a store on a database server says of itself: rows lock, so a statement can be cut."""
+
+    supports_row_locks = True
+    cancel_grace_s = 0.05
+    statement_deadline_s = 0.05
+    classify_db_error = staticmethod(classify)
+
+
+class Endless:
+    """A transaction whose statement is not answered."""
+
+    store, operation = Server(), "endless"
+
+    def __init__(self):
+        self.stopped = False
+
+    def stop(self):
+        self.stopped = True
+
+    async def run(self):
+        await asyncio.sleep(60)
+
+
+async def test_a_server_is_given_a_grace_and_then_its_statement_is_cut():
+    transaction = Endless()
+    task = asyncio.create_task(to_its_end(transaction))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    assert transaction.stopped
+    assert not task.done()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)
+
+
+async def test_a_server_that_does_not_answer_is_a_lost_connection():
+    with pytest.raises(Failure) as raised:
+        await Tx(Server(), "op", "r").guarded(asyncio.sleep(60))
+    assert raised.value.error.kind == "connection_lost"
+    assert raised.value.__context__ is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import sys
 
 import pytest
@@ -15,7 +14,7 @@ from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.errors import PersistenceError, SchemaNotInitializedError, SchemaOutOfDateError, StoreUnavailableError
 from dendrux.store import SQLiteStateStore, store_for_engine
-from unit.store_support import built_in, plain_engine
+from unit.store_support import another_process, built_in, plain_engine
 
 pytestmark = pytest.mark.asyncio
 
@@ -144,7 +143,7 @@ async def test_what_get_engine_sets(tmp_path):
 
 async def test_create_all_on_older_tables_activates_nothing(tmp_path):
     path = tmp_path / "old.db"
-    with sqlite3.connect(path) as connection:
+    with another_process(path) as connection:
         connection.execute("CREATE TABLE agent_runs (id VARCHAR(26) PRIMARY KEY)")
     for make in (create_async_engine, get_engine):
         engine = make(f"sqlite+aiosqlite:///{path}")

@@ -123,7 +123,11 @@ class Attempts:
 
     async def _commit(self, tx: Tx) -> None:
         """COMMIT, and hand over the changed runs unless the answer proves that nothing was written."""
-        error = await self._issue_commit(tx)
+        try:
+            error = await self._issue_commit(tx)
+        except asyncio.CancelledError:
+            self._announce(tx)  # COMMIT was issued: the write may have landed
+            raise
         if error is None or error.kind not in ANSWERED:
             self._announce(tx)
         if error is None:

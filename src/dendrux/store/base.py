@@ -41,12 +41,6 @@ class SQLStateStore(Hooks):
     retry_backoff_s: ClassVar[float] = 0.01
     """The first pause between two of them; it doubles, with jitter."""
 
-    cancel_grace_s: ClassVar[float] = 5.0
-    """How long a cancelled caller waits for the statement in flight, where a statement can be interrupted."""
-
-    statement_deadline_s: ClassVar[float] = 60.0
-    """How long one statement may take, where a statement can be interrupted."""
-
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         if self.dialect_names and engine.dialect.name not in self.dialect_names:
             raise ValueError(

@@ -122,14 +122,18 @@ async def to_its_end(attempts: Attempts) -> Any:
     """Run the transaction in a task of its own and wait for its end, also when the caller is cancelled meanwhile.
 
     A cancelled caller gets its CancelledError, which wins over any error of the transaction, once the transaction has
-    rolled back at its next boundary or committed. A second cancellation waits, too.
+    rolled back at its next boundary or committed. A second cancellation waits, too. On a server the wait is bounded:
+    then the task is cancelled, which throws its connection away.
     """
-    task = asyncio.create_task(attempts.run(), name=f"dendrux {attempts.operation}")
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(attempts.run(), name=f"dendrux {attempts.operation}")
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError as error:
+            if cancelled is None and attempts.store.supports_row_locks:
+                loop.call_later(attempts.store.cancel_grace_s, task.cancel)
             cancelled = error
             attempts.stop()
     if cancelled is not None:

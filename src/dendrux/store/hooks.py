@@ -50,6 +50,13 @@ class Hooks:
     supports_row_locks: bool = False
     ddl_transactional: bool = False
 
+    cancel_grace_s: ClassVar[float] = 5.0
+    """With row locks: how long a cancelled caller waits for the statement in flight, then the connection is cut."""
+
+    statement_deadline_s: ClassVar[float] = 60.0
+    """With row locks: how long one statement may take, then the connection is cut. Without them, statements are never
+    interrupted: the database's own busy wait bounds them."""
+
     # -- statements and expressions -----------------------------------------------------------------------------------
 
     def insert_if_absent_stmt(

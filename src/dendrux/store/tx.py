@@ -7,6 +7,7 @@ lost swap. An operation never opens, commits or retries; it returns a value, ret
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -193,7 +194,12 @@ class Tx:
 
     def undisturbed(self, step: Awaitable[T]) -> Awaitable[T]:
         """The step as this database allows it to be awaited: with one writer for all, never interrupted."""
-        return step if self.store.supports_row_locks else patient(step, self.stop)
+        return self._bounded(step) if self.store.supports_row_locks else patient(step, self.stop)
+
+    async def _bounded(self, step: Awaitable[T]) -> T:
+        """The step within the deadline; cut short, SQLAlchemy throws the connection away and the server rolls back."""
+        async with asyncio.timeout(self.store.statement_deadline_s):
+            return await step
 
     async def result(self, statement: Executable, params: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run one statement."""
