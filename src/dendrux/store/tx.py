@@ -12,20 +12,16 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from decimal import Decimal
+from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from sqlalchemy import (
     Column,
     CursorResult,
     Row,
-    Select,
     Table,
-    bindparam,
     case,
-    func,
     literal,
-    null,
     select,
     update,
 )
@@ -35,7 +31,7 @@ from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
 
 from dendrux.db.models import agent_runs, run_events
-from dendrux.db.types import StoredValueError
+from dendrux.db.types import StoredValueError, canonical
 from dendrux.errors import RunAlreadyTerminalError, RunNotFoundError, StaleClaimError, WriteConflictError
 from dendrux.store.hooks import Hooks
 from dendrux.store.hookvalues import (
@@ -48,6 +44,7 @@ from dendrux.store.hookvalues import (
     SelectSource,
 )
 from dendrux.store.patience import patient
+from dendrux.store.statements import FACTS, by_identity, event_source, fence_statement, owner_of, scoped, term
 from dendrux.vocabulary import RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 logger = logging.getLogger("dendrux.store")
@@ -88,9 +85,6 @@ class Facts(NamedTuple):
     iteration_count: int
 
 
-FACTS: Final = (runs.id, runs.status, runs.storage_format.label("format"), runs.claim_epoch, runs.iteration_count)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A row to insert by identity: its `values` hold the id, the run and the content digest."""
@@ -99,6 +93,8 @@ class Entry:
     values: dict[str, Any]
     position: tuple[Column[Any], Any] | None = None
     """The place that only one row may hold."""
+    shared: tuple[str, ...] = ()
+    """Columns that tell equal content from other on a row of the earlier release, which has no digest."""
 
     @property
     def id(self) -> str:
@@ -244,7 +240,7 @@ class Tx:
         if not self.store.supports_update_returning or tenant_id is not UNSCOPED:
             owned = [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
             return await self.swap(run_id, owned, list(self.renewal().items()), tenant_id=tenant_id)
-        held = await self.row(_fence(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
+        held = await self.row(fence_statement(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
         return None if held is None else Facts._make(held)
 
     def renewal(self) -> dict[Column[Any], Any]:
@@ -270,7 +266,7 @@ class Tx:
             changed = await self.row(statement.ordered_values(*assignments).returning(*FACTS))
             return None if changed is None else Facts._make(changed)
         # The locking read computes what the update is about to set, so that no third statement reads it back.
-        after: dict[str | None, Any] = {column.key: _term(column, value) for column, value in assignments}
+        after: dict[str | None, Any] = {column.key: term(column, value) for column, value in assignments}
         seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in FACTS))
         seen = scoped(seen.select_from(agent_runs).where(runs.id == run_id, *guard), tenant_id)
         held = await self.row(self.store.lock_clause(seen, "update_no_key"))
@@ -290,7 +286,7 @@ class Tx:
         if self.settling:
             held = await self.find(entry)
             if held is not None:
-                return Appended(False, self.same(entry, held))
+                return Appended(False, await self.same(entry, held))
             await self._check_position(entry)
         index = await (self._insert_event(entry) if entry.table is run_events else self._insert(entry))
         if index is not None:
@@ -298,7 +294,7 @@ class Tx:
         held = await self.find(entry)
         if held is None:
             raise self.again()  # the row that absorbed the insert is gone again, or another key absorbed it
-        return Appended(False, self.same(entry, held))
+        return Appended(False, await self.same(entry, held))
 
     async def repeated(self, entry: Entry) -> Appended | None:
         """The outcome of an earlier call with this identity in this run, None when there was none.
@@ -306,27 +302,39 @@ class Tx:
         Refuses: WriteConflictError when the identity holds something else.
         """
         held = await self.find(entry)
-        return None if held is None else Appended(False, self.same(entry, held))
+        return None if held is None else Appended(False, await self.same(entry, held))
 
     async def repeated_here(self, entry: Entry) -> Appended | None:
         """As `repeated`, but a row of this id in another run counts only once the guard is won."""
         held = await self.find(entry)
-        if held is None or held.owner != entry.values[_owner(entry.table).key]:
+        if held is None or held.owner != entry.values[owner_of(entry.table).key]:
             return None
-        return Appended(False, self.same(entry, held))
+        return Appended(False, await self.same(entry, held))
 
     async def find(self, entry: Entry) -> Row[Any] | None:
         """The row that has the entry's id, whoever's it is."""
-        return await self.row(_by_identity(entry.table), {"p_id": entry.id})
+        return await self.row(by_identity(entry.table), {"p_id": entry.id})
 
-    def same(self, entry: Entry, held: Row[Any]) -> int:
+    async def same(self, entry: Entry, held: Row[Any]) -> int:
         """The index of an existing row that is this run's and holds the same content.
 
         Refuses: WriteConflictError otherwise.
         """
-        if held.owner != entry.values[_owner(entry.table).key] or held.content_digest != entry.values["content_digest"]:
+        if held.owner != entry.values[owner_of(entry.table).key]:
+            raise self.conflict()
+        equal = held.content_digest == entry.values["content_digest"]
+        if not equal and not (held.content_digest is None and await self._equal_columns(entry)):
             raise self.conflict()
         return int(held.place)
+
+    async def _equal_columns(self, entry: Entry) -> bool:
+        """Whether a row without a digest holds the entry's values in the columns that its release had."""
+        if not entry.shared:
+            return False
+        columns = entry.table.c
+        held = await self.row(select(*(columns[name] for name in entry.shared)).where(columns.id == entry.id))
+        given = {name: entry.values[name] for name in entry.shared}
+        return held is not None and _comparable(dict(held._mapping)) == _comparable(given)
 
     async def _insert(self, entry: Entry) -> int | None:
         """0 when the row was inserted, None when its id was there."""
@@ -353,7 +361,7 @@ class Tx:
         """The insert into a table, built once per store: SQLAlchemy compiles it once, too."""
         plans: dict[str, InsertPlan] = self.store.__dict__.setdefault("_plans", {})
         if table.name not in plans:
-            source: SelectSource | dict[str, Any] = _event_source(self.store) if table is run_events else {}
+            source: SelectSource | dict[str, Any] = event_source(self.store) if table is run_events else {}
             returning = (
                 (table.c.sequence_index,) if table is run_events and self.store.supports_insert_returning else ()
             )
@@ -369,7 +377,7 @@ class Tx:
         if entry.position is None or entry.position[1] is None:
             return
         column, place = entry.position
-        owner = _owner(entry.table)
+        owner = owner_of(entry.table)
         taken = select(entry.table.c.id).where(owner == entry.values[owner.key], column == place)
         if await self.row(taken) is not None:
             raise self.conflict()
@@ -417,64 +425,11 @@ def wrong_format(operation: str, instead: str) -> NoReturn:
     raise ValueError(f"{operation} is not for a run of format 2: use {instead}")
 
 
-def scoped(statement: Any, tenant_id: TenantScope) -> Any:
-    """A statement about runs with the tenant predicate of a scope: exact, and none for UNSCOPED."""
-    return statement if tenant_id is UNSCOPED else statement.where(runs.tenant_id == tenant_id)
+def _comparable(values: Mapping[str, Any]) -> str:
+    """Stored and given values as one text; money counts as it is read."""
+    return canonical({name: float(value) if isinstance(value, Decimal) else value for name, value in values.items()})
 
 
 async def _all(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     """All rows of a buffered result. Decoding happens here, so its errors are guarded, too."""
     return result.all()
-
-
-def _term(column: ColumnElement[Any], value: Any) -> ColumnElement[Any]:
-    if isinstance(value, ColumnElement):
-        return value
-    return null() if value is None else literal(value, column.type)
-
-
-@lru_cache(maxsize=1)
-def _fence() -> Executable:
-    now = bindparam("p_now", type_=runs.last_progress_at.type)
-    return (
-        update(agent_runs)
-        .where(runs.id == bindparam("p_run"), runs.status == RUNNING, runs.claim_epoch == bindparam("p_epoch"))
-        .values(
-            last_progress_at=case((runs.last_progress_at > now, runs.last_progress_at), else_=now),
-            lease_expired_at=None,
-        )
-        .returning(*FACTS)
-    )
-
-
-def _owner(table: Table) -> Column[Any]:
-    """The column that names the run a row belongs to."""
-    return table.c.agent_run_id if "agent_run_id" in table.c else table.c.run_id
-
-
-@lru_cache(maxsize=16)
-def _by_identity(table: Table) -> Select[Any]:
-    place = table.c.sequence_index if table is run_events else literal(0)
-    return select(_owner(table).label("owner"), table.c.content_digest, place.label("place")).where(
-        table.c.id == bindparam("p_id")
-    )
-
-
-def _event_source(store: Hooks) -> SelectSource:
-    """The event with the next free index of its run, allocated inside the insert."""
-    events = run_events.c
-    run_id = bindparam("p_agent_run_id", type_=events.agent_run_id.type)
-    last = (
-        select(events.sequence_index)
-        .where(events.agent_run_id == run_id)
-        .order_by(events.sequence_index.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    given = [column for column in events if column is not events.sequence_index]
-    values = [bindparam(f"p_{column.key}", type_=column.type).label(column.key) for column in given]
-    following = store.event_sequence_expr(func.coalesce(last, -1) + 1).label("sequence_index")
-    return SelectSource(
-        [*(column.key for column in given), "sequence_index"],
-        select(*values, following).select_from(agent_runs).where(runs.id == run_id),
-    )

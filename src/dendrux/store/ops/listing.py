@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 from dendrux.db.models import agent_runs
 from dendrux.runtime.values import JsonObject, RunRecord
 from dendrux.store import records
-from dendrux.store.tx import Tx, scoped
+from dendrux.store.statements import scoped
+from dendrux.store.tx import Tx
 from dendrux.vocabulary import UNSCOPED, TenantScope
 
 runs = agent_runs.c

@@ -13,7 +13,8 @@ from dendrux.runtime.values import NoteRecord
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import ConflictSpec, SelectSource
-from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged, scoped
+from dendrux.store.statements import scoped
+from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import TERMINAL_STATUSES, UNSCOPED, NoteOutcome, TenantScope
 
 runs, notes = agent_runs.c, run_inbox.c
@@ -51,6 +52,7 @@ async def add_note(
             "content_digest": digest,
             "created_at": tx.now,
         },
+        shared=("text", "metadata"),
     )
     if not fenced and (claim_epoch is not None or run.status in TERMINAL_STATUSES):
         return await _refused(tx, run, entry, claim_epoch)

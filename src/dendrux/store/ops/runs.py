@@ -13,7 +13,8 @@ from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import ConflictSpec, SelectSource, SetFields
-from dendrux.store.tx import Outcome, Tx, Unchanged, scoped
+from dendrux.store.statements import scoped
+from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import FORMAT_2_CAPABILITIES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 runs = agent_runs.c

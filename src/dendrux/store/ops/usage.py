@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -93,7 +94,10 @@ async def save_llm_interaction(
     digest = content_digest("save_llm_interaction", usage=usage, **shown)
 
     def entry(_run: Facts) -> Entry:
-        return _row(tx, llm_interactions, run_id, interaction_id, digest, shown, usage)
+        row = _row(tx, llm_interactions, run_id, interaction_id, digest, shown, usage)
+        # The earlier release kept every column but total_tokens.
+        columns = (name for name in usage_columns(usage) if name != "total_tokens")
+        return replace(row, shared=(*shown, *columns))
 
     appended = await store_once(tx, run_id, claim_epoch, entry)
     return None if appended.fresh else Unchanged(None)
