@@ -11,8 +11,6 @@ import pytest
 
 import dendrux.testing.store_kit.plugin  # noqa: F401  # imported once, not once per project
 
-pytest_plugins = ["pytester"]
-
 INSTALLED = any(point.value == "_dendrux_pytest" for point in entry_points(group="pytest11"))
 OPTIONS = () if INSTALLED else ("-p", "_dendrux_pytest")
 """What brings the options of the kit where dendrux is not installed."""

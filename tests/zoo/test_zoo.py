@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from tests.zoo.conftest import MakeBench
-from tests.zoo.stores import ZOO
 
 from dendrux.store import SQLiteStateStore
 from dendrux.testing.execution import Failed
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import run_program
 from dendrux.testing.store_kit.contract import Contract, NotKept, Settings, Situation
+from zoo.conftest import MakeBench
+from zoo.stores import ZOO
 
 
 def killers(prefix: str) -> list[Contract]:
