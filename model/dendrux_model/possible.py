@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import OUTCOME_UNKNOWN, Broken, Outcome, Returned, Unavailable, Unknown
 from dendrux_model.values import At, Minted, Unordered
-from dendrux_model.world import World
+from dendrux_model.world import SECOND, World
 
 Clock = Mapping[tuple[str, int], int]
 """What the store showed for an instant of the model at a place: equal instants must show equal times."""
@@ -54,6 +54,10 @@ class Worlds:
         """The next instant: every call has one of its own."""
         self.instant += 1
         return self.instant
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes: every lease and every pause is that much older."""
+        self.instant += int(seconds * SECOND)
 
     def allowed(self, operation: Operation) -> tuple[Outcome, ...]:
         """What the model would answer, in each possible world, now."""

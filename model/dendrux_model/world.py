@@ -1,8 +1,9 @@
 """The world of the model: runs and what hangs below them, as plain tuples.
 
 Rows are NamedTuples because the exploration replaces them by the hundred thousand. JSON documents are held as text.
-`at` fields are instants of the model's clock: the machines move it before every operation, the exploration leaves it
-at 0 so that worlds which differ in nothing but time are one world.
+`at` fields are instants of the model's clock, in microseconds: the machines move it by one before every operation and by
+whole seconds where time passes; the exploration moves it in the latter way only, so that worlds which differ in nothing
+but the number of calls are one world.
 """
 
 from __future__ import annotations
@@ -94,6 +95,23 @@ class Totals(NamedTuple):
     cost_usd: float | None = None
 
 
+class LastStep(NamedTuple):
+    """The last checkpoint: what makes a repeat of it recognisable."""
+
+    id: str
+    content: str
+
+
+class BlobRef(NamedTuple):
+    """A reference from one row of a run to a stored blob."""
+
+    tenant_scope: str
+    sha256: str
+    owner_kind: str
+    owner_id: str
+    ordinal: int
+
+
 class Run(NamedTuple):
     """One run. The first block changes most, the last is fixed at creation."""
 
@@ -137,6 +155,27 @@ class Run(NamedTuple):
     retry_of_run_id: str | None
     idempotency_key: str | None
     idempotency_fingerprint: str
+    # leases and checkpoints
+    lease_expired_at: int | None = None
+    reclaim_count: int = 0
+    loop_state: Members | None = None
+    last_step: LastStep | None = None
+    blob_refs: tuple[BlobRef, ...] = ()
+
+
+class Blob(NamedTuple):
+    """Stored bytes, once per tenant scope and digest."""
+
+    tenant_scope: str
+    sha256: str
+    state: str
+    media_type: str
+    data: str | None
+    """The bytes as hexadecimal text; None once they are gone."""
+
+
+SECOND = 1_000_000
+"""Instants in one second. A call takes one instant, so calls alone never make a second."""
 
 
 class World(NamedTuple):
@@ -146,6 +185,7 @@ class World(NamedTuple):
     now: int = 0
     new_format: int = 2
     """The format of runs created from here on: what the store declares and its setting says."""
+    blobs: tuple[Blob, ...] = ()
 
 
 def find(world: World, run_id: str) -> Run | None:
@@ -158,4 +198,9 @@ def find(world: World, run_id: str) -> Run | None:
 
 def put(world: World, run: Run) -> World:
     """The world with this run in place of its former self."""
-    return World(tuple(run if old.id == run.id else old for old in world.runs), world.now, world.new_format)
+    return World(
+        tuple(run if old.id == run.id else old for old in world.runs),
+        world.now,
+        world.new_format,
+        world.blobs,
+    )

@@ -57,7 +57,7 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
         if parent is not None and self.parent_claim_epoch is not None and parent.status != RUNNING:
             return world, STALE
         run = self.born(world)
-        return World((*world.runs, run), world.now, world.new_format), self.created(run)
+        return world._replace(runs=(*world.runs, run)), self.created(run)
 
     def persisted(self) -> dict[str, Any]:
         return {**super().persisted(), "idempotency_fingerprint": self.idempotency_fingerprint or ""}
@@ -197,14 +197,14 @@ def shown(run: Run) -> dict[str, Any]:
         "idempotency_key": run.idempotency_key,
         "cancel_requested": run.cancel_requested,
         "pause_requested": run.pause_requested,
-        "reclaim_count": 0,
+        "reclaim_count": run.reclaim_count,
         "total_input_tokens": run.totals.input_tokens,
         "total_output_tokens": run.totals.output_tokens,
         "total_cache_read_tokens": run.totals.cache_read_tokens,
         "total_cache_creation_tokens": run.totals.cache_creation_tokens,
         "total_reasoning_tokens": run.totals.reasoning_tokens,
         "total_cost_usd": run.totals.cost_usd,
-        "lease_expired_at": None,
+        "lease_expired_at": None if run.lease_expired_at is None else At(run.lease_expired_at),
         "last_progress_at": At(run.progress_at),
         "paused_at": None if run.paused_at is None else At(run.paused_at),
         "created_at": At(run.created_at),

@@ -87,6 +87,7 @@ class Execution:
                 await self.together(step)
             case Tick():
                 self.driver.aged += await self.bench.advance(step.seconds)
+                self.worlds.pass_time(step.seconds)
             case Reopen():
                 await self.bench.restart(step.instance)
             case Look():
