@@ -66,6 +66,7 @@ CONFLICT: Final = Refused("write_conflict")
 STALE: Final = Refused("stale_claim")
 CLOSED: Final = Refused("run_closed")
 TERMINAL: Final = Refused("run_terminal")
+NOT_STARTED: Final = Refused("tool_call_not_started")
 KEY_CONFLICT: Final = Refused("idempotency_conflict")
 OUTCOME_UNKNOWN: Final = Refused("store_outcome_unknown")
 """submit_and_claim refuses to say who owns the claim of a stored submission: certain, unlike Unknown."""

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.outcomes import Outcome, Refused, Returned
@@ -139,7 +139,7 @@ def encode(value: Any) -> Any:
     return value
 
 
-CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, UsageStats)}
+CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, UsageStats, EventWrite, TraceWrite)}
 
 
 def decode(value: Any) -> Any:

@@ -7,6 +7,7 @@ JSON documents are compared as text, so that `1`, `1.0` and `true`, and the orde
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Final, NamedTuple
 
@@ -108,7 +109,9 @@ def content_key(*parts: Any) -> str:
     """Equal for equal content only: member order does not count, the types of numbers do."""
 
     def plain(value: Any) -> Any:
-        return persisted_usage(value) if isinstance(value, UsageStats) else repr(value)
+        if isinstance(value, UsageStats):
+            return persisted_usage(value)
+        return {f.name: getattr(value, f.name) for f in fields(value)} if is_dataclass(value) else repr(value)
 
     return json.dumps(parts, sort_keys=True, separators=(",", ":"), default=plain)
 

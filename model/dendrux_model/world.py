@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from dendrux_model.values import JsonText
+from dendrux_model.values import JsonText, Minted
 
 Members = tuple[tuple[str, JsonText], ...]
 """A JSON object as its members in order."""
@@ -40,12 +40,20 @@ class Trace(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """A tool call stored in one piece."""
+    """A tool call: stored in one piece, or started and later completed."""
 
     id: str | None
     content: str
+    """What stored its result; empty while the call is open."""
     tool_call_id: str
     shown: tuple[tuple[str, Any], ...]
+    started: str | None = None
+    """What stored its intent; None for a call in one piece."""
+    attempt: int = 1
+    started_epoch: int | None = None
+    trace_id: str | Minted | None = None
+    """The message that asked for the call, and once it is completed the observation."""
+    completed: bool = True
 
 
 class Usage(NamedTuple):

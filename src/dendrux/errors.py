@@ -95,6 +95,12 @@ class RunClosedError(PersistenceError):
     code = "run_closed"
 
 
+class ToolCallNotStartedError(PersistenceError):
+    """No intent of this tool call was stored, so it has nothing to complete: start it first."""
+
+    code = "tool_call_not_started"
+
+
 class SchemaNotInitializedError(PersistenceError):
     """The database has no dendrux tables. Create them once with Base.metadata.create_all or `dendrux db migrate`."""
 
@@ -156,6 +162,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     RunClosedError,
     RunNotFoundError,
     RunAlreadyTerminalError,
+    ToolCallNotStartedError,
     IdempotencyConflictError,
 )
 """Outcomes by which a store says no for a reason of state: observations like any value."""

@@ -96,6 +96,26 @@ class RunControl:
     has_pending_notes: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallStart:
+    """What start_tool_call allows: execute the call, or take the result that is stored already."""
+
+    attempt: int
+    """1 for the first start; one more for every owner who starts a call that an earlier owner left open."""
+    replayed: bool
+    """An earlier attempt began and nobody knows how far it came: its side effects may have happened."""
+    completed: ToolCallRecord | None = None
+    """The stored call when it is completed: do not execute it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedToolCalls:
+    """The tool calls of a run that were started more than once; `truncated` when there are more than the limit."""
+
+    calls: list[ToolCallRecord]
+    truncated: bool
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +188,11 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallRecord:
-    """One tool call of a run. `result` is the decoded payload; undecodable text is kept as `{"raw": text}`."""
+    """One tool call of a run. `result` is the decoded payload; undecodable text is kept as `{"raw": text}`.
+
+    An open call (`completed` False) has no result yet and no success. `trace_id` names the message that asked for it,
+    and from its completion on the observation. A call saved in one piece has attempt 1 and no `started_epoch`.
+    """
 
     id: str
     tool_call_id: str

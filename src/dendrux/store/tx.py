@@ -420,6 +420,12 @@ class Tx:
             wrong_format(self.operation, instead)
 
 
+    def format_2_only(self, run: Any, instead: str) -> None:
+        """Operations and parameters that format 1 does not have."""
+        if run.format != 2:
+            raise ValueError(f"{self.operation} is not for a run of format {run.format}: use {instead}")
+
+
 def wrong_format(operation: str, instead: str) -> NoReturn:
     """An operation, parameter or event type that the run's format does not have."""
     raise ValueError(f"{operation} is not for a run of format 2: use {instead}")
