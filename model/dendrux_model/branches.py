@@ -32,7 +32,7 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
         return "applied"
     if isinstance(value, str):
         return value
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "outcome" in value:
         word = str(value["outcome"])
         return "created-again" if word == "created" else word
     if value is False or (value is None and type(operation).__name__ in SWAPS):

@@ -99,8 +99,15 @@ def explain(
         return [Possible(before, possible.clock), *([Possible(after, possible.clock)] if applied else [])]
     if cut is not None and cut.at_commit and operation.lost_ack == "claim" and applied:
         return []  # whatever a later read shows, a claim whose acknowledgement was lost has no known outcome
-    clock = agree(expected, observed, possible.clock, place(operation))
-    return [] if clock is None else [Possible(after, clock)]
+    steps = [(after, expected)]
+    if cut is not None and cut.at_commit and operation.lost_ack == "paged":
+        steps += operation.cut_steps(before)
+    kept = []
+    for end, answer in steps:
+        clock = agree(answer, observed, possible.clock, place(operation))
+        if clock is not None:
+            kept.append(Possible(end, clock))
+    return kept
 
 
 def may_be_unknown(operation: Operation, cut: Cut) -> bool:

@@ -13,11 +13,12 @@ from dendrux_model.world import World
 
 Step = tuple[World, Outcome]
 
-LostAck = Literal["claim", "identity", "natural", "unknown", "read"]
+LostAck = Literal["claim", "identity", "natural", "unknown", "paged", "read"]
 """What a store may answer when the acknowledgement of COMMIT is lost.
 
 claim: always the unknown outcome, whatever a later read shows. identity: the real outcome, found by repeating.
-natural: repeating is harmless, so the real outcome. unknown: nothing makes the call repeatable.
+natural: repeating is harmless, so the real outcome. unknown: nothing makes the call repeatable. paged: each run has a
+transaction of its own; the run whose acknowledgement was lost is an entry of `failed`.
 """
 
 OPERATIONS: dict[str, type[Operation]] = {}
@@ -35,6 +36,10 @@ class Operation:
     """Whether the method takes `claim_epoch=`."""
     identity: ClassVar[str | None] = None
     """The parameter that makes a repeat recognisable."""
+    owners_only: ClassVar[bool] = False
+    """Whether the method demands `claim_epoch=`: nobody but an owner may call it."""
+    fence_first: ClassVar[bool] = False
+    """Whether the fence comes before the identity, because the operation hands out or orders work."""
     not_persisted: ClassVar[frozenset[str]] = frozenset()
     """Parameters beside the epoch and the ids that are no part of retry equality."""
 
@@ -47,11 +52,16 @@ class Operation:
         cls.identity = identity
         cls.method = re.sub(r"(?<!^)(?<!L)(?<!LL)(?=[A-Z])", "_", cls.__name__).lower()
         cls.fenced = "claim_epoch" in cls.__annotations__
+        cls.owners_only = cls.__annotations__.get("claim_epoch") == "int"
         OPERATIONS[cls.__name__] = cls
 
     def step(self, world: World) -> Step:
         """What the operation does to this world, and what it answers."""
         raise NotImplementedError
+
+    def cut_steps(self, world: World) -> list[Step]:
+        """Of a paged operation: what it may do and answer when the COMMIT of one of its runs is not acknowledged."""
+        return []
 
     @cached_property
     def content(self) -> str:

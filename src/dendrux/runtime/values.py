@@ -116,6 +116,14 @@ class ReplayedToolCalls:
     truncated: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """A run that a paged operation could not finish, with the code of the error."""
+
+    run_id: str
+    code: str
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from dendrux.store.arguments import checked
 from dendrux.store.attempts import Attempts, LostAck
 from dendrux.store.firstuse import bind_loop
 from dendrux.store.ids import new_id
+from dendrux.store.paging import Pages
 from dendrux.store.tx import Outcome, Stopped, Tx
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ _depth: ContextVar[int] = ContextVar("dendrux_store_depth", default=0)
 class Operation(Generic[P, R]):
     """A descriptor: one operation of the store, on one line of its class."""
 
-    def __init__(self, body: Body[P, Any], *, lost: LostAck, announces: bool, reading: bool) -> None:
+    def __init__(
+        self, body: Callable[..., Awaitable[Any]], *, lost: LostAck, announces: bool, reading: bool, paged: bool = False
+    ) -> None:
         self.body = body
+        self.paged = paged
         self.name = body.__name__
         self.lost = lost
         self.announces = announces
@@ -85,16 +89,7 @@ class Operation(Generic[P, R]):
             if given.get(name) is None:
                 given[name] = new_id()
         bind_loop(store)
-        run_id = given.get("run_id")
-        attempts = Attempts(
-            store=store,
-            operation=self.name,
-            run_id=run_id,
-            body=lambda tx: self.body(tx, **given),  # type: ignore[call-arg]
-            lost_ack=self.lost,
-            announces=self.announces,
-            reading=self.reading,
-        )
+        attempts = self.attempts(store, given)
         depth = _depth.get()
         token = _depth.set(depth + 1)
         try:
@@ -104,6 +99,20 @@ class Operation(Generic[P, R]):
         if depth == 0 and not self.reading and store.live_updates is not None:
             await store.live_updates.flush()
         return answer
+
+    def attempts(self, store: SQLStateStore, given: dict[str, Any]) -> Attempts | Pages:
+        """What runs the body: in one transaction, or in one for each run of a page."""
+        if self.paged:
+            return Pages(store, self.name, lambda pages: self.body(pages, **given), announces=self.announces)
+        return Attempts(
+            store=store,
+            operation=self.name,
+            run_id=given.get("run_id"),
+            body=lambda tx: self.body(tx, **given),
+            lost_ack=self.lost,
+            announces=self.announces,
+            reading=self.reading,
+        )
 
     def arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name. Refuses: TypeError, in Python's own words."""
@@ -118,7 +127,7 @@ class Operation(Generic[P, R]):
         return {**given, **kwargs}
 
 
-async def to_its_end(attempts: Attempts) -> Any:
+async def to_its_end(attempts: Attempts | Pages) -> Any:
     """Run the transaction in a task of its own and wait for its end, also when the caller is cancelled meanwhile.
 
     A cancelled caller gets its CancelledError, which wins over any error of the transaction, once the transaction has
@@ -156,3 +165,8 @@ def writes(
 def reads(body: Callable[Concatenate[Tx, P], Awaitable[R]]) -> Operation[P, R]:
     """A read: one statement that sees one committed state."""
     return Operation(body, lost="natural", announces=False, reading=True)
+
+
+def pages(body: Callable[Concatenate[Pages, P], Awaitable[R]], *, announces: bool = True) -> Operation[P, R]:
+    """An operation over many runs: `body` reads which are next and gives each of them a transaction of its own."""
+    return Operation(body, lost="unknown", announces=announces, reading=False, paged=True)

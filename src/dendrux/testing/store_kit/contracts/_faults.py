@@ -23,6 +23,7 @@ PROMISES: Final = {
     "identity": "{} {} ({}) is settled by its identity: stored once, and a repeat is answered the same.",
     "natural": "{} {} ({}) takes effect once, whoever repeats it.",
     "unknown": "{} {} ({}) took effect once or not at all, never in part.",
+    "paged": "{} {} ({}) names the run in failed and goes on with the page.",
 }
 CAUSES: Final = {
     "claim": "A claim was repeated, or looked up, after a failed COMMIT: always raise StoreOutcomeUnknown then.",
@@ -30,6 +31,8 @@ CAUSES: Final = {
     "whole transaction on a fresh connection, where the identity finds the row or the write is applied.",
     "natural": "A failed COMMIT is reported as a failure: this operation can simply be repeated once.",
     "unknown": "A failed COMMIT left a part of the write, or the call was repeated though nothing makes it repeatable.",
+    "paged": "A failed COMMIT of one run ended the call, or the page is one transaction: give each run its own, and "
+    "report the one that failed.",
 }
 
 
