@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
-from dendrux.runtime.values import RunRecord
+from dendrux.runtime.values import EventWrite, RunRecord, ToolCallRecord, TraceRecord, TraceWrite
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
@@ -44,11 +44,17 @@ JSON_FIELDS = frozenset(
 NOT_SHOWN: Mapping[str, frozenset[str]] = {
     "get_run_events": frozenset({"run_id", "created_at"}),
     "get_traces": frozenset({"created_at"}),
-    "get_tool_calls": frozenset({"attempt", "started_epoch", "trace_id", "completed", "created_at"}),
+    "get_tool_calls": frozenset({"created_at"}),
     "get_llm_interactions": frozenset({"created_at"}),
     "get_notes": frozenset({"run_id", "created_at"}),
 }
 """Fields of records that the model says nothing about."""
+
+NOT_SHOWN_INSIDE: Mapping[type, frozenset[str]] = {
+    ToolCallRecord: frozenset({"created_at"}),
+    TraceRecord: frozenset({"created_at"}),
+}
+"""The same for records inside other answers."""
 
 NAMESPACE_LENGTH = 16
 """Code points that the namespace takes of every id: a program's own ids may be this much shorter than the bound."""
@@ -104,6 +110,10 @@ class Driver:
 
     def inside(self, name: str, value: Any) -> Any:
         """A value as the store gets it. The empty string has no namespace: it is refused, or one tenant of all."""
+        if isinstance(value, EventWrite):
+            return replace(value, event_id=self.inside("event_id", value.event_id))
+        if isinstance(value, TraceWrite):
+            return replace(value, trace_id=self.inside("trace_id", value.trace_id))
         if name not in NAMESPACED or value is None or value is UNSCOPED:
             return value
         if name in LISTS:
@@ -147,7 +157,11 @@ class Driver:
         return {f.name: self.field(f.name, getattr(row, f.name)) for f in fields(known) if f.name not in left_out}
 
     def field(self, name: str, value: Any) -> Any:
-        """One field: documents as text, times as instants, names without the namespace."""
+        """One field: documents as text, times as instants, names without the namespace, records field by field."""
+        if type(value) in NOT_SHOWN_INSIDE:
+            return self.record(value, NOT_SHOWN_INSIDE[type(value)])
+        if isinstance(value, (list, tuple)) and value and is_dataclass(value[0]):
+            return [self.field(name, item) for item in value]
         if name in JSON_FIELDS:
             return json_text(value)
         if isinstance(value, datetime):
