@@ -11,14 +11,17 @@ What each one means is written once, as a step of the reference model (`dendrux_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from dendrux.runtime.values import (
     BlobEdge,
     CreateRunResult,
     EventWrite,
+    ExpiredLease,
+    FailedRun,
     JsonObject,
+    LeaseSweep,
     LLMInteractionRecord,
     NoteRecord,
     ReplayedToolCalls,
@@ -26,6 +29,8 @@ from dendrux.runtime.values import (
     RunEventRecord,
     RunRecord,
     SeedTrace,
+    SweepPage,
+    SweptRun,
     ToolCallRecord,
     ToolCallStart,
     TraceRecord,
@@ -39,7 +44,10 @@ __all__ = [
     "BlobEdge",
     "CreateRunResult",
     "EventWrite",
+    "ExpiredLease",
+    "FailedRun",
     "LLMInteractionRecord",
+    "LeaseSweep",
     "NoteRecord",
     "ReplayedToolCalls",
     "RunControl",
@@ -47,6 +55,8 @@ __all__ = [
     "RunRecord",
     "SeedTrace",
     "StateStore",
+    "SweepPage",
+    "SweptRun",
     "TenantScope",
     "ToolCallRecord",
     "ToolCallStart",
@@ -207,6 +217,24 @@ class StateStore(Protocol):
     # -- leases -------------------------------------------------------------------------------------------------------
 
     async def touch_progress(self, run_id: str, *, claim_epoch: int | None = None) -> bool: ...
+
+    async def mark_lease_expired(
+        self, *, cutoff: datetime, limit: int = 100, after: str | None = None, finalise_unrecoverable: bool = False
+    ) -> LeaseSweep: ...
+
+    async def get_lease_expired(
+        self, *, limit: int = 100, after: str | None = None, tenant_id: TenantScope = UNSCOPED
+    ) -> list[ExpiredLease]: ...
+
+    async def reclaim_run(self, run_id: str, *, expected_epoch: int) -> int | None: ...
+
+    async def sweep_stale_runs(
+        self, *, older_than: timedelta, limit: int = 100, after: str | None = None
+    ) -> SweepPage: ...
+
+    async def sweep_abandoned_runs(
+        self, *, older_than: timedelta, limit: int = 100, after: str | None = None
+    ) -> SweepPage: ...
 
     # -- events -------------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,55 @@ class TraceWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallWrite:
+    """A tool call executed elsewhere, which an operation writes together with the change it belongs to."""
+
+    tool_call_id: str
+    tool_name: str
+    result_payload: str
+    success: bool
+    provider_tool_call_id: str | None = None
+    target: str = "client"
+    params: JsonObject | None = None
+    duration_ms: int = 0
+    iteration_index: int = 0
+    error_message: str | None = None
+    meta: JsonObject | None = None
+    row_id: str | None = None
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageWrite:
+    """A usage row that a checkpoint writes together with the step it belongs to."""
+
+    iteration_index: int
+    usage: UsageStats
+    model: str | None = None
+    provider: str | None = None
+    duration_ms: int | None = None
+    meta: JsonObject | None = None
+    usage_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMInteractionWrite:
+    """A call of a model that a checkpoint writes together with the step it belongs to."""
+
+    iteration_index: int
+    usage: UsageStats
+    model: str | None = None
+    provider: str | None = None
+    duration_ms: int | None = None
+    semantic_request: JsonObject | None = None
+    semantic_response: JsonObject | None = None
+    provider_request: JsonObject | None = None
+    provider_response: JsonObject | None = None
+    guardrail_findings: JsonObject | None = None
+    interaction_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeedTrace:
     """A message a run starts with. Seeds take the order indexes 0..k-1."""
 
@@ -85,6 +134,14 @@ class CreateRunResult:
     status: str
     format: int
     claim_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What was submitted to a paused run, as handed to the owner that consumes it."""
+
+    submission_id: str
+    data: JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +179,53 @@ class FailedRun:
 
     run_id: str
     code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptRun:
+    """A run that a sweep ended: what it was, why it was ended, and as what."""
+
+    run_id: str
+    agent_name: str
+    previous_status: str
+    failure_reason: str
+    last_progress_at: datetime | None
+    swept_at: datetime
+    status: str = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPage:
+    """What became of one page of a sweep. `next_after` is the cursor of the next page, None after the last."""
+
+    swept: tuple[SweptRun, ...]
+    failed: tuple[FailedRun, ...]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSweep:
+    """What became of one page of expired leases: ids of runs marked, runs ended because nobody can take them over."""
+
+    marked: tuple[str, ...]
+    finalised: tuple[SweptRun, ...]
+    failed: tuple[FailedRun, ...]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredLease:
+    """A running run whose owner is thought dead: reclaim it under `claim_epoch`."""
+
+    run_id: str
+    claim_epoch: int
+    expired_at: datetime
+    reclaim_count: int
+
+    @property
+    def cursor(self) -> str:
+        """Where the page after this lease begins; opaque, and the same on every instance of the store."""
+        return f"{self.expired_at.isoformat()} {self.run_id}"
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
@@ -192,6 +296,14 @@ class TraceRecord:
     meta: JsonObject | None
     trace_kind: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationPage:
+    """A part of the conversation as a model has to see it. `next_after` is where the next page goes on, None at the end."""
+
+    traces: list[TraceRecord]
+    next_after: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
