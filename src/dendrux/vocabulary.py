@@ -77,6 +77,8 @@ LIMIT_MAX: Final = 1000
 """Rows in one page of any read."""
 STATUSES_MAX: Final = 200
 """Run ids in one get_run_statuses."""
+LOOP_STATE_MAX: Final = 256 * 1024
+"""Bytes of a run's loop state, encoded as compact JSON in UTF-8."""
 MONEY_MAX: Final = 10**11
 """Largest cost, in US dollars; stored with six decimal places."""
 

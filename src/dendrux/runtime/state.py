@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from dendrux.runtime.values import (
     BlobEdge,
+    ConversationPage,
     CreateRunResult,
     EventWrite,
     ExpiredLease,
@@ -23,30 +24,36 @@ from dendrux.runtime.values import (
     JsonObject,
     LeaseSweep,
     LLMInteractionRecord,
+    LLMInteractionWrite,
     NoteRecord,
     ReplayedToolCalls,
     RunControl,
     RunEventRecord,
     RunRecord,
     SeedTrace,
+    Submission,
     SweepPage,
     SweptRun,
     ToolCallRecord,
     ToolCallStart,
+    ToolCallWrite,
     TraceRecord,
     TraceWrite,
     UsageStats,
+    UsageWrite,
 )
 from dendrux.vocabulary import UNSCOPED, NoteOutcome, TenantScope, TraceKind
 
 __all__ = [
     "UNSCOPED",
     "BlobEdge",
+    "ConversationPage",
     "CreateRunResult",
     "EventWrite",
     "ExpiredLease",
     "FailedRun",
     "LLMInteractionRecord",
+    "LLMInteractionWrite",
     "LeaseSweep",
     "NoteRecord",
     "ReplayedToolCalls",
@@ -55,14 +62,17 @@ __all__ = [
     "RunRecord",
     "SeedTrace",
     "StateStore",
+    "Submission",
     "SweepPage",
     "SweptRun",
     "TenantScope",
     "ToolCallRecord",
     "ToolCallStart",
+    "ToolCallWrite",
     "TraceRecord",
     "TraceWrite",
     "UsageStats",
+    "UsageWrite",
 ]
 
 
@@ -86,6 +96,8 @@ class StateStore(Protocol):
         idempotency_key: str | None = None,
         idempotency_fingerprint: str | None = None,
         retry_of_run_id: str | None = None,
+        seed_traces: Sequence[SeedTrace] = (),
+        pii_mapping: dict[str, str] | None = None,
         parent_claim_epoch: int | None = None,
     ) -> CreateRunResult: ...
 
@@ -94,6 +106,22 @@ class StateStore(Protocol):
     async def update_run_meta(self, run_id: str, patch: JsonObject, *, claim_epoch: int | None = None) -> None: ...
 
     async def get_pii_mapping(self, run_id: str) -> dict[str, str] | None: ...
+
+    async def checkpoint_step(
+        self,
+        run_id: str,
+        *,
+        step_id: str,
+        claim_epoch: int,
+        iteration_count: int,
+        loop_state: JsonObject | None = None,
+        traces: Sequence[TraceWrite] = (),
+        interaction: LLMInteractionWrite | None = None,
+        usage: UsageWrite | None = None,
+        total_usage: UsageStats | None = None,
+    ) -> None: ...
+
+    async def get_loop_state(self, run_id: str) -> JsonObject | None: ...
 
     # -- claims -------------------------------------------------------------------------------------------------------
 
@@ -111,6 +139,17 @@ class StateStore(Protocol):
         validate: Callable[[JsonObject], None] | None = None,
         tenant_id: TenantScope = UNSCOPED,
     ) -> int | None: ...
+
+    async def consume_submission(
+        self,
+        run_id: str,
+        *,
+        claim_epoch: int,
+        consumption_id: str,
+        traces: Sequence[TraceWrite] = (),
+        tool_calls: Sequence[ToolCallWrite] = (),
+        pii_mapping: dict[str, str] | None = None,
+    ) -> Submission | None: ...
 
     async def release_run_claim(self, run_id: str, *, claim_epoch: int) -> bool: ...
 
@@ -277,6 +316,12 @@ class StateStore(Protocol):
     ) -> None: ...
 
     async def get_traces(self, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[TraceRecord]: ...
+
+    async def get_traces_after(self, run_id: str, *, order_index: int, limit: int) -> list[TraceRecord]: ...
+
+    async def conversation_traces(
+        self, run_id: str, *, after_order_index: int | None = None, limit: int, max_bytes: int | None = None
+    ) -> ConversationPage: ...
 
     # -- tool calls ---------------------------------------------------------------------------------------------------
 

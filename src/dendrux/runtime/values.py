@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -228,6 +229,20 @@ class ExpiredLease:
         return f"{self.expired_at.isoformat()} {self.run_id}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelPage:
+    """What one page of cancel_subtree did, run by run in its order."""
+
+    cancelled: list[str]
+    """Paused runs that it ended."""
+    requested: list[str]
+    """Running runs whose owners are asked to stop, also those that were asked before."""
+    already_terminal: list[str]
+    failed: list[FailedRun]
+    next_after: str | None
+    """Where the next page begins; None after the last."""
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -300,7 +315,7 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationPage:
-    """A part of the conversation as a model has to see it. `next_after` is where the next page goes on, None at the end."""
+    """A part of the conversation as a model has to see it. The next page goes on after `next_after`; None: no more."""
 
     traces: list[TraceRecord]
     next_after: int | None
@@ -369,3 +384,108 @@ class NoteRecord:
     created_at: datetime
     delivered_at: datetime | None
     delivered_iteration: int | None
+
+
+# -- families ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBrief:
+    """A run as its relatives see it."""
+
+    run_id: str
+    agent_name: str
+    status: str
+    delegation_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentRef:
+    """The run that delegated; not resolved when it does not exist any more or is outside the scope."""
+
+    run_id: str
+    resolved: bool
+    agent_name: str | None = None
+    status: str | None = None
+    delegation_level: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtreeSummary:
+    """A run and everything below it in numbers, from the totals that the runs themselves persisted.
+
+    `direct_child_count` and `descendant_count` leave the run out, everything else counts it.
+    """
+
+    direct_child_count: int
+    descendant_count: int
+    max_depth: int
+    subtree_input_tokens: int
+    subtree_output_tokens: int
+    subtree_cost_usd: float | None
+    """The sum of the known totals; None when no run has one."""
+    unknown_cost_count: int
+    """Runs without a total cost."""
+    status_counts: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationInfo:
+    """Where a run stands in its family."""
+
+    parent: ParentRef | None
+    children: list[RunBrief]
+    """The first 1000 by (created_at, id); `child_runs_page` reads on."""
+    ancestry: list[RunBrief]
+    """The runs above it, root first."""
+    subtree_summary: SubtreeSummary
+    ancestry_complete: bool
+    """False when a run above is missing, outside the scope, or its own ancestor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRollup:
+    """Usage summed over recorded model calls."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    known_cost_usd: float = 0.0
+    """The sum over the priced calls."""
+    unpriced_calls: int = 0
+    llm_calls: int = 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """The cost of all calls; None when one of them has no price: an unknown cost is never zero."""
+        return None if self.unpriced_calls else self.known_cost_usd
+
+    @classmethod
+    def combine(cls, parts: Iterable[UsageRollup]) -> UsageRollup:
+        """The sum of several."""
+        total = dict.fromkeys((f.name for f in fields(cls)), 0)
+        cost = Decimal(0)
+        for part in parts:
+            for name in total:
+                total[name] += getattr(part, name)
+            cost += Decimal(str(part.known_cost_usd))
+        return cls(**{**total, "known_cost_usd": float(round(cost, 6))})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtreeNodeRecord:
+    """One run of a subtree, its depth below the root, and its own usage."""
+
+    run: RunRecord
+    depth: int
+    usage: UsageRollup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtreeRecord:
+    """A run and everything below it, breadth first, with the usage of all."""
+
+    nodes: list[SubtreeNodeRecord]
+    usage: UsageRollup

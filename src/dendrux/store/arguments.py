@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from dendrux.db.types import dumps, money
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import (
+    LLMInteractionWrite,
+    SeedTrace,
+    ToolCallWrite,
+    TraceWrite,
+    UsageStats,
+    UsageWrite,
+)
+from dendrux.store.ids import MintedId, new_id
 from dendrux.vocabulary import (
     FINALIZE_EVENTS,
     ID_LENGTH,
     LIMIT_MAX,
+    LOOP_STATE_MAX,
     NAME_LENGTH,
     OPEN_STATUSES,
     PAUSED_STATUSES,
@@ -222,6 +231,35 @@ def _small_numbers(name: str, value: Any) -> None:
             _small_numbers(name, member)
 
 
+def loop_state(name: str, value: Any) -> dict[str, Any]:
+    """A patch of the loop state, of which what it sets alone must fit."""
+    json_object(name, value)
+    fits(name, {key: member for key, member in value.items() if member is not None})
+    return dict(value)
+
+
+def fits(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    """A loop state within its bound. Refuses: ValueError."""
+    size = len(dumps(state).encode())
+    if size > LOOP_STATE_MAX:
+        raise ValueError(f"{name} must have at most {LOOP_STATE_MAX} bytes when it is encoded, not {size}")
+    return state
+
+
+def written(kind: type[Any], minted: str | None = None) -> Check:
+    """A value that carries several parameters, each checked as if it were given alone. An absent id is minted."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+        given = {f.name: CHECKS[f.name](f"{name}.{f.name}", getattr(value, f.name)) for f in fields(kind)}
+        if minted is not None and given[minted] is None:
+            given[minted] = MintedId(new_id())
+        return kind(**given)
+
+    return check
+
+
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 
@@ -293,6 +331,8 @@ CHECKS: Final[dict[str, Check]] = {
     "usage_id": optional(row_id),
     "interaction_id": optional(row_id),
     "submission_id": optional(row_id),
+    "step_id": row_id,
+    "consumption_id": row_id,
     "tool_call_id": title,
     "provider_tool_call_id": optional(title),
     "correlation_id": optional(title),
@@ -319,6 +359,8 @@ CHECKS: Final[dict[str, Check]] = {
     "claim_epoch": epoch,
     "release_run_claim.claim_epoch": integer(1, INT_MAX),
     "parent_claim_epoch": epoch,
+    "checkpoint_step.claim_epoch": integer(1, INT_MAX),
+    "consume_submission.claim_epoch": integer(1, INT_MAX),
     # statuses
     "status": one_of(TERMINAL_STATUSES),
     "pause_with_event.status": one_of(PAUSED_STATUSES),
@@ -354,12 +396,14 @@ CHECKS: Final[dict[str, Check]] = {
     "metadata": json_value,
     "metadata_filter": optional(metadata_filter),
     "pii_mapping": optional(mapping),
+    "loop_state": optional(loop_state),
     # numbers
     "order_index": index,
     "iteration_index": index,
     "get_tool_calls.iteration_index": optional(index),
     "get_llm_interactions.iteration_index": optional(index),
     "iteration_count": optional(index),
+    "checkpoint_step.iteration_count": index,
     "iteration": index,
     "duration_ms": optional(integer(0, TOKENS_MAX)),
     "delegation_level": index,
@@ -373,11 +417,20 @@ CHECKS: Final[dict[str, Check]] = {
     "offset": integer(0, TOKENS_MAX),
     "after": optional(row_id),
     "after_sequence_index": optional(integer(-1, INT_MAX)),
+    "after_order_index": optional(integer(-1, INT_MAX)),
+    "get_traces_after.order_index": integer(-1, INT_MAX),
+    "max_bytes": optional(integer(1, TOKENS_MAX)),
     "heads": heads,
     "undelivered_only": flag,
     "before": optional(instant),
     "started_after": optional(instant),
     "started_before": optional(instant),
+    # values that carry several
+    "seed_traces": several(written(SeedTrace)),
+    "traces": several(written(TraceWrite, "trace_id")),
+    "tool_calls": several(written(ToolCallWrite, "row_id")),
+    "interaction": optional(written(LLMInteractionWrite, "interaction_id")),
+    "checkpoint_step.usage": optional(written(UsageWrite, "usage_id")),
     # the rest
     "validate": optional(function),
     "sequence_index": anything,

@@ -13,3 +13,9 @@ def new_id() -> str:
     """26 characters: 48 bits of milliseconds, 80 random bits. Nothing parses them."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+class MintedId(str):
+    """An id that the store minted for a row inside a larger write. It is no part of that write's content."""
+
+    __slots__ = ()
