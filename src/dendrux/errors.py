@@ -123,6 +123,28 @@ class RunNotFoundError(LookupError):
         self.run_id = run_id
 
 
+class BlobNotFoundError(LookupError):
+    """The blob does not exist, was purged, is being deleted, or belongs to another tenant."""
+
+    code: ClassVar[str] = "blob_not_found"
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(f"blob {sha256!r} does not exist, was purged, or is outside the given tenant scope")
+        self.sha256 = sha256
+
+
+class BlobIntegrityError(RuntimeError):
+    """The stored bytes of a blob are not those that were put: they are missing, or length or sha256 differ."""
+
+    code: ClassVar[str] = "blob_integrity"
+
+    def __init__(self, sha256: str, check: str) -> None:
+        super().__init__(f"the stored bytes of blob {sha256!r} fail the check of their {check}")
+        self.sha256 = sha256
+        self.check = check
+        """What failed: `presence`, `length` or `sha256`."""
+
+
 class RunAlreadyTerminalError(RuntimeError):
     """The run has ended; its log, conversation and tool calls are final."""
 
@@ -161,6 +183,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     StaleClaimError,
     RunClosedError,
     RunNotFoundError,
+    BlobNotFoundError,
     RunAlreadyTerminalError,
     ToolCallNotStartedError,
     IdempotencyConflictError,

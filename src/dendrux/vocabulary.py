@@ -26,6 +26,10 @@ STATUSES: Final = OPEN_STATUSES | TERMINAL_STATUSES | {PENDING}
 # -- events -----------------------------------------------------------------------------------------------------------
 
 RUN_PAUSED: Final = "run.paused"
+RUN_STARTED: Final = "run.started"
+"""Written by the runtime when its loop begins."""
+RUN_LEASE_EXPIRED: Final = "run.lease_expired"
+RUN_RECLAIMED: Final = "run.reclaimed"
 
 TERMINAL_EVENTS: Final = {
     "run.completed": frozenset({"success", "error", "max_iterations"}),
@@ -41,6 +45,13 @@ FINALIZE_EVENTS: Final = frozenset({"run.completed", "run.error", "run.cancelled
 
 RESERVED_EVENTS: Final = frozenset(TERMINAL_EVENTS) | {RUN_PAUSED, "run.lease_expired", "run.reclaimed"}
 """On format 2 these are written by their own operations and never by save_run_event."""
+
+# -- why a sweep ended a run -------------------------------------------------------------------------------------------
+
+STALE_RUNNING: Final = "stale_running"
+NEVER_STARTED: Final = "never_started"
+"""As stale, but the log has no `run.started`."""
+ABANDONED_WAITING: Final = "abandoned_waiting"
 
 # -- traces and notes -------------------------------------------------------------------------------------------------
 
@@ -73,6 +84,12 @@ NAME_LENGTH: Final = 255
 """Tenants, keys, agent and tool names, models, provider and correlation ids."""
 TYPE_LENGTH: Final = 100
 """Event types, statuses, strategies, failure reasons."""
+SCOPE_LENGTH: Final = 260
+"""The tenant scope of a blob: a tenant behind its prefix."""
+REASON_LENGTH: Final = 200
+"""Why a blob was purged."""
+EDGES_MAX: Final = 100
+"""References to blobs in one write."""
 LIMIT_MAX: Final = 1000
 """Rows in one page of any read."""
 STATUSES_MAX: Final = 200
@@ -81,6 +98,22 @@ LOOP_STATE_MAX: Final = 256 * 1024
 """Bytes of a run's loop state, encoded as compact JSON in UTF-8."""
 MONEY_MAX: Final = 10**11
 """Largest cost, in US dollars; stored with six decimal places."""
+
+# -- blobs ------------------------------------------------------------------------------------------------------------
+
+BlobState = Literal["pending", "live", "deleting", "purging", "purged"]
+NO_TENANT: Final = "-"
+"""The scope of blobs that belong to no tenant."""
+TENANT_PREFIX: Final = "t:"
+"""What stands before a tenant in the scope of its blobs, so that no tenant's name is the scope of nobody."""
+GARBAGE_AGE_S: Final = 3600
+"""A blob without references is left alone for at least this long: a put and the write that refers to it are two calls."""
+
+
+def blob_scope(tenant_id: str | None) -> str:
+    """The scope in which a tenant's blobs are kept."""
+    return NO_TENANT if tenant_id is None else TENANT_PREFIX + tenant_id
+
 
 # -- tenant scope -----------------------------------------------------------------------------------------------------
 

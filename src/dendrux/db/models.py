@@ -15,8 +15,10 @@ from sqlalchemy import (
     Boolean,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -29,7 +31,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.orm import DeclarativeBase
 
 from dendrux.db.types import Instant, Json, Money
-from dendrux.vocabulary import ID_LENGTH, NAME_LENGTH, TYPE_LENGTH
+from dendrux.vocabulary import ID_LENGTH, NAME_LENGTH, REASON_LENGTH, SCOPE_LENGTH, TYPE_LENGTH
 
 STORAGE_FORMAT_KEY: Final = "storage_format"
 STORAGE_FORMAT: Final = "2"
@@ -263,6 +265,51 @@ run_inbox = Table(
     Column("delivered_iteration", Integer(), nullable=True),
     Index("ix_run_inbox_run_pending", "run_id", "delivered_at", "created_at", "id"),
     Index("ix_run_inbox_order", "run_id", "created_at", "id"),
+)
+
+blobs = Table(
+    "dendrux_blobs",
+    metadata,
+    Column("tenant_scope", String(SCOPE_LENGTH), primary_key=True),
+    Column("sha256", String(64), primary_key=True),
+    Column("generation", String(ID_LENGTH), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("media_type", String(TYPE_LENGTH), nullable=False),
+    Column("byte_length", BigInteger(), nullable=False),
+    Column("width", Integer(), nullable=False),
+    Column("height", Integer(), nullable=False),
+    Column("frame_count", Integer(), nullable=False, server_default="1"),
+    Column("storage", String(16), nullable=False),
+    Column("data", LargeBinary(2**32 - 1), nullable=True),
+    Column("ingest_transform", String(TYPE_LENGTH), nullable=True),
+    Column("created_at", Instant(), nullable=False),
+    Column("last_used_at", Instant(), nullable=False),
+    Column("state_changed_at", Instant(), nullable=False),
+    Column("purged_at", Instant(), nullable=True),
+    Column("purge_reason", String(REASON_LENGTH), nullable=True),
+    Index("ix_dendrux_blobs_gc", "state", "last_used_at", "tenant_scope", "sha256"),
+    Index("ix_dendrux_blobs_work", "state", "state_changed_at", "tenant_scope", "sha256"),
+)
+
+blob_refs = Table(
+    "dendrux_blob_refs",
+    metadata,
+    _key(),
+    Column("tenant_scope", String(SCOPE_LENGTH), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    _run("run_id"),
+    Column("owner_kind", String(TYPE_LENGTH), nullable=False),
+    Column("owner_id", String(NAME_LENGTH), nullable=False),
+    Column("ordinal", Integer(), nullable=False),
+    Column("created_at", Instant(), nullable=False),
+    ForeignKeyConstraint(
+        ["tenant_scope", "sha256"],
+        ["dendrux_blobs.tenant_scope", "dendrux_blobs.sha256"],
+        name="fk_dendrux_blob_refs_blob",
+        ondelete="RESTRICT",
+    ),
+    UniqueConstraint("run_id", "owner_kind", "owner_id", "ordinal", name="uq_dendrux_blob_refs_owner"),
+    Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256", "run_id", "owner_kind", "owner_id", "ordinal"),
 )
 
 settings = Table(
