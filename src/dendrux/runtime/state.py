@@ -14,19 +14,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from dendrux.runtime.blobs import BlobInfo, BlobKey, BlobReference, BlobStore, FailedBlob, GcResult
 from dendrux.runtime.values import (
     BlobEdge,
-    BlobInfo,
-    BlobKey,
-    BlobReference,
-    BlobStore,
     ConversationPage,
     CreateRunResult,
     EventWrite,
     ExpiredLease,
-    FailedBlob,
     FailedRun,
-    GcResult,
     JsonObject,
     LeaseSweep,
     LLMInteractionRecord,
