@@ -425,3 +425,6 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
         if not held:
             found.append(invariant.name)
     return found
+
+
+from dendrux_model import invariants_families  # noqa: E402, F401  # the checks that need the table above

@@ -486,3 +486,6 @@ def repeat_must_be_the_owner() -> Swap:
 def delivered_notes_fill_the_inbox() -> Swap:
     """Notes that were delivered count against the cap."""
     return instead(notes, "pending", len)
+
+
+from dendrux_model import mutants_families  # noqa: E402, F401  # the mutants of families

@@ -92,6 +92,23 @@ def child_outlives_parent(before: World, operation: Any, outcome: Outcome, after
 
 
 @sometimes
+def cancel_passes_an_end(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """A cancellation passes a run that has ended and reaches a run below it."""
+    if type(operation).__name__ != "CancelSubtree" or after is before or not isinstance(outcome, Returned):
+        return False
+    ended = outcome.value["already_terminal"]
+    reached = [*outcome.value["cancelled"], *outcome.value["requested"]]
+    return any(run.id in reached and run.parent_run_id in ended for run in after.runs)
+
+
+@sometimes
+def cancel_in_pages(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """A later page of a cancellation is the last one, and reaches a run."""
+    last = type(operation).__name__ == "CancelSubtree" and operation.after is not None and after is not before
+    return last and isinstance(outcome, Returned) and outcome.value["next_after"] is None
+
+
+@sometimes
 def key_answers_other_run(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
     """A second run under a taken idempotency key is answered with the first one."""
     value = outcome.value if isinstance(outcome, Returned) else None

@@ -404,3 +404,6 @@ def family(storage_format: int) -> dict[str, Any]:
         ),
         "sometimes": ("child_outlives_parent", "key_answers_other_run"),
     }
+
+
+from dendrux_model import worlds_families  # noqa: E402, F401  # the worlds of families

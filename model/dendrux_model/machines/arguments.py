@@ -364,5 +364,32 @@ class Arguments:
             "metadata_filter": self.pick([None, {"n": 1}, {"n": 1.0}, {"flag": True}, {"n": True}, {}]),
         }
 
+    # -- families -----------------------------------------------------------------------------------------------------
+
+    def cancel_subtree(self) -> ops.Operation:
+        run = self.run()
+        return ops.CancelSubtree(root_run_id=run, limit=self.pick([100, 1, 2]), tenant_id=self.scope(run))
+
+    def get_delegation_info(self) -> ops.Operation:
+        run = self.run()
+        return ops.GetDelegationInfo(run_id=run, tenant_id=self.scope(run))
+
+    def get_subtree(self) -> ops.Operation:
+        run = self.run()
+        return ops.GetSubtree(run_id=run, tenant_id=self.scope(run))
+
+    def run_usage(self) -> ops.Operation:
+        run = self.run()
+        return ops.RunUsage(run_id=run, tenant_id=self.scope(run))
+
+    def subtree_usage(self) -> ops.Operation:
+        run = self.run()
+        return ops.SubtreeUsage(run_id=run, tenant_id=self.scope(run))
+
+    def child_runs_page(self) -> ops.Operation:
+        run = self.run()
+        after = self.pick([None, *RUNS])
+        return ops.ChildRunsPage(run_id=run, limit=self.pick([100, 1]), after=after, tenant_id=self.scope(run))
+
     def get_run_statuses(self) -> ops.Operation:
         return ops.GetRunStatuses(run_ids=self.pick([RUNS, ("r1", "missing"), ()]))

@@ -37,6 +37,18 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "GetLLMInteractions",
     ),
     "notes": (*LIFE, "AddNote", "MarkNotesDelivered", "GetNotes", "GetRunControl"),
+    "family": (
+        *LIFE,
+        "RequestCancel",
+        "SaveLLMInteraction",
+        "CancelSubtree",
+        "GetDelegationInfo",
+        "GetSubtree",
+        "RunUsage",
+        "SubtreeUsage",
+        "ChildRunsPage",
+        "ListRuns",
+    ),
     "tenants": (
         "CreateRun",
         "ClaimPausedRun",

@@ -4,8 +4,16 @@
 """
 
 from dendrux_model.operations.base import OPERATIONS, LostAck, Operation, Step
-from dendrux_model.operations.claims import ClaimPausedRun, ReleaseRunClaim, SubmitAndClaim
+from dendrux_model.operations.claims import ClaimPausedRun, ConsumeSubmission, ReleaseRunClaim, SubmitAndClaim
 from dendrux_model.operations.control import GetRunControl, RequestCancel, RequestPause
+from dendrux_model.operations.delegation import (
+    CancelSubtree,
+    ChildRunsPage,
+    GetDelegationInfo,
+    GetSubtree,
+    RunUsage,
+    SubtreeUsage,
+)
 from dendrux_model.operations.events import GetRunEvents, SaveRunEvent
 from dendrux_model.operations.finish import FinalizeRun, FinalizeRunIfStatusIn, FinalizeWithEvent
 from dendrux_model.operations.leases import TouchProgress
@@ -13,20 +21,28 @@ from dendrux_model.operations.listing import CountRuns, GetRunStatuses, ListRuns
 from dendrux_model.operations.notes import AddNote, GetNotes, MarkNotesDelivered
 from dendrux_model.operations.pauses import GetPauseState, PauseRun, PauseWithEvent, TryPauseRun
 from dendrux_model.operations.runs import CreateRun, GetPiiMapping, GetRun, UpdateRunMeta
+from dendrux_model.operations.runs_checkpoint import CheckpointStep, GetLoopState
 from dendrux_model.operations.tool_calls import GetToolCalls, SaveToolCall
-from dendrux_model.operations.traces import GetTraces, SaveTrace
+from dendrux_model.operations.traces import ConversationTraces, GetTraces, GetTracesAfter, SaveTrace
 from dendrux_model.operations.usage import GetLLMInteractions, SaveLLMInteraction, SaveUsage
 
 __all__ = [
     "OPERATIONS",
     "AddNote",
+    "CancelSubtree",
+    "CheckpointStep",
+    "ChildRunsPage",
     "ClaimPausedRun",
+    "ConsumeSubmission",
+    "ConversationTraces",
     "CountRuns",
     "CreateRun",
     "FinalizeRun",
     "FinalizeRunIfStatusIn",
     "FinalizeWithEvent",
+    "GetDelegationInfo",
     "GetLLMInteractions",
+    "GetLoopState",
     "GetNotes",
     "GetPauseState",
     "GetPiiMapping",
@@ -34,8 +50,10 @@ __all__ = [
     "GetRunControl",
     "GetRunEvents",
     "GetRunStatuses",
+    "GetSubtree",
     "GetToolCalls",
     "GetTraces",
+    "GetTracesAfter",
     "ListRuns",
     "LostAck",
     "MarkNotesDelivered",
@@ -45,6 +63,7 @@ __all__ = [
     "ReleaseRunClaim",
     "RequestCancel",
     "RequestPause",
+    "RunUsage",
     "SaveLLMInteraction",
     "SaveRunEvent",
     "SaveToolCall",
@@ -52,6 +71,7 @@ __all__ = [
     "SaveUsage",
     "Step",
     "SubmitAndClaim",
+    "SubtreeUsage",
     "TouchProgress",
     "TryPauseRun",
     "UpdateRunMeta",

@@ -1,0 +1,264 @@
+"""Families of runs: who delegated to whom, what it cost together, and cancelling all of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, UNSCOPED, TenantScope
+from dendrux_model import rules
+from dendrux_model.operations.base import Operation, Step
+from dendrux_model.operations.runs import shown
+from dendrux_model.outcomes import INVALID, NONE, NOT_FOUND, Returned
+from dendrux_model.values import MINTED, JsonText, content_key
+from dendrux_model.world import Event, Run, World, find, put
+
+# -- families ---------------------------------------------------------------------------------------------------------
+
+
+def children(world: World, run_id: str, scope: TenantScope) -> list[Run]:
+    """The children of a run in this scope, oldest first: worlds hold runs in the order of their birth."""
+    return [run for run in world.runs if run.parent_run_id == run_id and rules.in_scope(run, scope)]
+
+
+def levels(world: World, root: Run, scope: TenantScope) -> list[list[Run]]:
+    """The root and what is below it, depth by depth. A run outside the scope hides everything below it."""
+    found = [[root]]
+    while found[-1]:
+        found.append([child for run in found[-1] for child in children(world, run.id, scope)])
+    return found[:-1]
+
+
+def breadth_first(world: World, root: Run, scope: TenantScope) -> list[Run]:
+    """The order of a cancellation: by depth, then parent, then id."""
+    return [
+        run
+        for level in levels(world, root, scope)
+        for run in sorted(level, key=lambda run: (run.parent_run_id or "", run.id))
+    ]
+
+
+def usage(runs: Iterable[Run]) -> dict[str, Any]:
+    """What the recorded model calls of these runs add up to."""
+    calls = [dict(row.shown) for run in runs for row in run.interactions]
+    costs = [Decimal(str(call["cost_usd"])) for call in calls if call["cost_usd"] is not None]
+    return {
+        "input_tokens": sum(call["input_tokens"] for call in calls),
+        "output_tokens": sum(call["output_tokens"] for call in calls),
+        "cache_read_tokens": sum(call["cache_read_input_tokens"] or 0 for call in calls),
+        "cache_write_tokens": sum(call["cache_creation_input_tokens"] or 0 for call in calls),
+        "reasoning_tokens": sum(call["reasoning_tokens"] or 0 for call in calls),
+        "known_cost_usd": float(round(sum(costs, Decimal(0)), 6)),
+        "unpriced_calls": len(calls) - len(costs),
+        "llm_calls": len(calls),
+    }
+
+
+def brief(run: Run) -> dict[str, Any]:
+    """A run as its relatives see it."""
+    return {
+        "run_id": run.id,
+        "agent_name": run.agent_name,
+        "status": run.status,
+        "delegation_level": run.delegation_level,
+    }
+
+
+def scoped(world: World, run_id: str, scope: TenantScope) -> Run | None:
+    """The run, if there is one in this scope."""
+    run = find(world, run_id)
+    return run if run is not None and rules.in_scope(run, scope) else None
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------
+
+
+def reached(run: Run, now: int) -> Run:
+    """A run after the cancellation reached it: a running one is asked to stop, a paused one ends, an end is final."""
+    if rules.ended(run):
+        return run
+    if run.status in PAUSED_STATUSES:
+        event = Event(None, content_key("CancelSubtree"), "run.cancelled", run.iteration_count, None, CANCEL_DATA)
+        return run._replace(
+            status="cancelled",
+            cancel_requested=False,
+            pause_requested=False,
+            pause_reason=None,
+            pause_document=None,
+            submission=None,
+            events=rules.logged(run, event),
+            lease_expired_at=None,
+            updated_at=now,
+        )
+    return run if run.cancel_requested else run._replace(cancel_requested=True, updated_at=now)
+
+
+CANCEL_DATA = JsonText('{"reason":"cancel_requested"}')
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelSubtree(Operation, lost_ack="paged"):
+    """Cancel a run and everything below it, a page at a time. `after` is the run that the page before ended with."""
+
+    root_run_id: str
+    limit: int = 100
+    after: str | None = None
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        return self.page(world)
+
+    def cut_steps(self, world: World) -> list[Step]:
+        after, outcome = self.page(world)
+        if not isinstance(outcome, Returned):
+            return []
+        touched = [run.id for run, old in zip(after.runs, world.runs, strict=True) if run is not old]
+        return [self.page(world, lost, applied=applied) for lost in touched for applied in (True, False)]
+
+    def page(self, world: World, lost: str | None = None, *, applied: bool = True) -> Step:
+        """One page; of the run `lost` nobody hears whether it was reached."""
+        root = scoped(world, self.root_run_id, self.tenant_id)
+        if root is None:
+            return world, NOT_FOUND
+        order = breadth_first(world, root, self.tenant_id)
+        ids = [run.id for run in order]
+        if self.after is not None and self.after not in ids:
+            return world, INVALID
+        start = 0 if self.after is None else ids.index(self.after) + 1
+        seen: dict[str, list[Any]] = {"cancelled": [], "requested": [], "already_terminal": [], "failed": []}
+        changed = world
+        for run in order[start : start + self.limit]:
+            now = reached(run, world.now)
+            if now is not run and (run.id != lost or applied):
+                changed = put(changed, now)
+            if run.id == lost:
+                seen["failed"].append({"run_id": run.id, "code": "store_outcome_unknown"})
+            elif rules.ended(run):
+                seen["already_terminal"].append(run.id)
+            else:
+                seen["cancelled" if rules.ended(now) else "requested"].append(run.id)
+        more = len(order) > start + self.limit
+        return changed, Returned({**seen, "next_after": MINTED if more else None})
+
+
+# -- reads ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetDelegationInfo(Operation, lost_ack="read"):
+    """Read where a run stands in its family."""
+
+    run_id: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        run = scoped(world, self.run_id, self.tenant_id)
+        if run is None:
+            return world, NONE
+        ancestry: list[Run] = []
+        above: Run | None = run
+        while above is not None and above.parent_run_id is not None:
+            above = scoped(world, above.parent_run_id, self.tenant_id)
+            ancestry += [] if above is None else [above]
+        direct = children(world, run.id, self.tenant_id)
+        return world, Returned(
+            {
+                "parent": parent(run, ancestry),
+                "children": [brief(child) for child in direct[:LIMIT_MAX]],
+                "ancestry": [brief(one) for one in reversed(ancestry)],
+                "subtree_summary": summary(levels(world, run, self.tenant_id)),
+                "ancestry_complete": above is not None,
+            }
+        )
+
+
+def parent(run: Run, ancestry: list[Run]) -> dict[str, Any] | None:
+    """The run that delegated, as far as it can be seen."""
+    if run.parent_run_id is None:
+        return None
+    if ancestry:
+        return {**brief(ancestry[0]), "resolved": True}
+    unseen = {"agent_name": None, "status": None, "delegation_level": None}
+    return {"run_id": run.parent_run_id, "resolved": False, **unseen}
+
+
+def summary(tree: list[list[Run]]) -> dict[str, Any]:
+    """A subtree in numbers, from what its runs persisted."""
+    runs = [run for level in tree for run in level]
+    costs = [Decimal(str(run.totals.cost_usd)) for run in runs if run.totals.cost_usd is not None]
+    return {
+        "direct_child_count": len(tree[1]) if len(tree) > 1 else 0,
+        "descendant_count": len(runs) - 1,
+        "max_depth": len(tree) - 1,
+        "subtree_input_tokens": sum(run.totals.input_tokens for run in runs),
+        "subtree_output_tokens": sum(run.totals.output_tokens for run in runs),
+        "subtree_cost_usd": float(round(sum(costs, Decimal(0)), 6)) if costs else None,
+        "unknown_cost_count": len(runs) - len(costs),
+        "status_counts": dict(Counter(run.status for run in runs)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetSubtree(Operation, lost_ack="read"):
+    """Read a run and everything below it, breadth first, each with its own usage."""
+
+    run_id: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        root = scoped(world, self.run_id, self.tenant_id)
+        if root is None:
+            return world, NONE
+        born = {run.id: place for place, run in enumerate(world.runs)}
+        found = [
+            (depth, run)
+            for depth, level in enumerate(levels(world, root, self.tenant_id))
+            for run in sorted(level, key=lambda run: born[run.id])
+        ]
+        nodes = [{"run": shown(run), "depth": depth, "usage": usage([run])} for depth, run in found]
+        return world, Returned({"nodes": nodes, "usage": usage(run for _, run in found)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunUsage(Operation, lost_ack="read"):
+    """Add up the recorded model calls of a run; zero for a missing one."""
+
+    run_id: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        run = scoped(world, self.run_id, self.tenant_id)
+        return world, Returned(usage([] if run is None else [run]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtreeUsage(Operation, lost_ack="read"):
+    """Add up the recorded model calls of a run and everything below it; zero for a missing one."""
+
+    run_id: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        root = scoped(world, self.run_id, self.tenant_id)
+        tree = [] if root is None else levels(world, root, self.tenant_id)
+        return world, Returned(usage(run for level in tree for run in level))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildRunsPage(Operation, lost_ack="read"):
+    """Read a page of a run's children by id."""
+
+    run_id: str
+    limit: int = 100
+    after: str | None = None
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        if scoped(world, self.run_id, self.tenant_id) is None:
+            return world, Returned([]) if self.tenant_id is UNSCOPED else NOT_FOUND
+        found = sorted(children(world, self.run_id, self.tenant_id), key=lambda run: run.id)
+        page = [brief(run) for run in found if self.after is None or run.id > self.after]
+        return world, Returned(page[: self.limit])
