@@ -12,10 +12,19 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
+from dendrux.runtime.values import (
+    EventWrite,
+    LLMInteractionWrite,
+    SeedTrace,
+    ToolCallWrite,
+    TraceWrite,
+    UsageStats,
+    UsageWrite,
+)
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.outcomes import Outcome, Refused, Returned
+from dendrux_model.world import SECOND
 
 Point = Literal["statement", "before_commit", "after_commit"]
 """Where a fault cuts: before a statement, before COMMIT is sent, after COMMIT was applied."""
@@ -88,6 +97,23 @@ def calls(program: Sequence[Step]) -> Iterator[Do]:
             yield from step.branches
 
 
+def timed(program: Sequence[Step]) -> Iterator[tuple[int, Do]]:
+    """Every call of a program with its instant: a call takes one, and time passes by whole seconds."""
+    instant = 0
+    for step in program:
+        if isinstance(step, Tick):
+            instant += int(step.seconds * SECOND)
+        for call in calls((step,)):
+            instant += 1
+            yield instant, call
+
+
+def lasting(program: Sequence[Step]) -> int:
+    """The instant after the whole program."""
+    passed = sum(int(step.seconds * SECOND) for step in program if isinstance(step, Tick))
+    return passed + sum(1 for _ in calls(program)) + 1
+
+
 def instances(program: Sequence[Step]) -> int:
     """How many live instances a program needs."""
     used = [call.instance for call in calls(program)]
@@ -139,7 +165,8 @@ def encode(value: Any) -> Any:
     return value
 
 
-CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, UsageStats, EventWrite, TraceWrite)}
+WRITES = (EventWrite, LLMInteractionWrite, SeedTrace, ToolCallWrite, TraceWrite, UsageWrite)
+CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, UsageStats, *WRITES)}
 
 
 def decode(value: Any) -> Any:

@@ -13,18 +13,44 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
-from dendrux.runtime.values import EventWrite, RunRecord, ToolCallRecord, TraceRecord, TraceWrite
+from dendrux.runtime.values import (
+    EventWrite,
+    LLMInteractionWrite,
+    RunRecord,
+    ToolCallRecord,
+    ToolCallWrite,
+    TraceRecord,
+    TraceWrite,
+    UsageWrite,
+)
+from dendrux.testing.bench import settled
+from dendrux.testing.sweeps import Pages, in_time
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
 from dendrux_model.values import At, json_text
 
 RUN_IDS = frozenset({"run_id", "parent_run_id", "retry_of_run_id"})
-ROW_IDS = frozenset({"event_id", "trace_id", "row_id", "usage_id", "interaction_id", "note_id", "submission_id"})
+ROW_IDS = frozenset(
+    {
+        "event_id",
+        "trace_id",
+        "row_id",
+        "usage_id",
+        "interaction_id",
+        "note_id",
+        "submission_id",
+        "consumption_id",
+        "step_id",
+    }
+)
 NAMES = frozenset({"tenant_id", "agent_name", "idempotency_key"})
 LISTS = frozenset({"run_ids", "note_ids"})
 NAMESPACED = RUN_IDS | ROW_IDS | NAMES | LISTS
 """Parameters whose values belong to the namespace of a program."""
+
+WRITES = (EventWrite, LLMInteractionWrite, ToolCallWrite, TraceWrite, UsageWrite)
+"""Values inside arguments that carry ids of their own."""
 
 JSON_FIELDS = frozenset(
     {
@@ -44,6 +70,7 @@ JSON_FIELDS = frozenset(
 NOT_SHOWN: Mapping[str, frozenset[str]] = {
     "get_run_events": frozenset({"run_id", "created_at"}),
     "get_traces": frozenset({"created_at"}),
+    "get_traces_after": frozenset({"created_at"}),
     "get_tool_calls": frozenset({"created_at"}),
     "get_llm_interactions": frozenset({"created_at"}),
     "get_notes": frozenset({"run_id", "created_at"}),
@@ -55,6 +82,9 @@ NOT_SHOWN_INSIDE: Mapping[type, frozenset[str]] = {
     TraceRecord: frozenset({"created_at"}),
 }
 """The same for records inside other answers."""
+
+OVER_EVERY_RUN = frozenset({"mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "sweep_abandoned_runs"})
+"""Methods that page over the runs of every program."""
 
 NAMESPACE_LENGTH = 16
 """Code points that the namespace takes of every id: a program's own ids may be this much shorter than the bound."""
@@ -83,6 +113,8 @@ class Driver:
         assert len(self.namespace) == NAMESPACE_LENGTH
         self.aged = timedelta(0)
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
+        self.clock: Any = None
+        """Where the store's time comes from; None: from the system."""
 
     async def call(self, store: Any, operation: Operation) -> Outcome:
         """Call the operation's method on this store; never raises but for cancellation."""
@@ -90,13 +122,21 @@ class Driver:
         if method is None:
             return Broken(f"AttributeError: no method {operation.method}")
         try:
-            value = await method(**self.arguments(operation))
+            value = await self.answer(method, operation)
         except Exception as error:
             return outcome_of(error)
         try:
             return Returned(self.shown(operation, value))
         except Exception as error:  # an answer of another shape than the protocol's is the store's fault, not ours
             return Broken(f"an unreadable answer, {type(error).__name__}")
+
+    async def answer(self, method: Callable[..., Any], operation: Operation) -> Any:
+        """What the store answers; of an operation over every run, what it says of this program's runs."""
+        given = self.arguments(operation)
+        if operation.method not in OVER_EVERY_RUN:
+            return await method(**given)
+        now = await settled(self.clock.now()) if hasattr(self.clock, "now") else datetime.now(UTC)
+        return await Pages(self.namespace, self.field).follow(method, in_time(given, now))
 
     # -- on the way in ------------------------------------------------------------------------------------------------
 
@@ -110,10 +150,11 @@ class Driver:
 
     def inside(self, name: str, value: Any) -> Any:
         """A value as the store gets it. The empty string has no namespace: it is refused, or one tenant of all."""
-        if isinstance(value, EventWrite):
-            return replace(value, event_id=self.inside("event_id", value.event_id))
-        if isinstance(value, TraceWrite):
-            return replace(value, trace_id=self.inside("trace_id", value.trace_id))
+        if isinstance(value, WRITES):
+            ids = {f.name: self.inside(f.name, getattr(value, f.name)) for f in fields(value) if f.name in ROW_IDS}
+            return replace(value, **ids)
+        if isinstance(value, tuple) and value and all(isinstance(item, WRITES) for item in value):
+            return [self.inside(name, item) for item in value]
         if name not in NAMESPACED or value is None or value is UNSCOPED:
             return value
         if name in LISTS:
@@ -129,13 +170,15 @@ class Driver:
     def shown(self, operation: Operation, value: Any) -> Any:
         """The plain data of an answer, as the model would give it."""
         method = operation.method
+        if method in OVER_EVERY_RUN:
+            return value
         if method == "list_runs":
             return [self.outside(run.id) for run in value]
         if method == "get_run_statuses":
             return {self.outside(run_id): status for run_id, status in value.items()}
         if method == "get_pause_state":
             return self.pause_state(value)
-        if method == "get_pii_mapping":
+        if method in ("get_pii_mapping", "get_loop_state"):
             return json_text(value)
         if isinstance(value, (list, tuple)):
             return [self.record(row, NOT_SHOWN.get(method, frozenset())) for row in value]
