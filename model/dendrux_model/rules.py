@@ -5,10 +5,21 @@ Each is one small function so that a mutant of the model can replace it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from dendrux.vocabulary import OPEN_STATUSES, PAUSED_STATUSES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+from dendrux.vocabulary import (
+    META_LOOP,
+    OPEN_STATUSES,
+    PAUSED_STATUSES,
+    RECOVERABLE_LOOP,
+    RUNNING,
+    TERMINAL_STATUSES,
+    UNSCOPED,
+    TenantScope,
+)
 from dendrux_model.outcomes import CONFLICT, NONE, NOT_FOUND, STALE, TERMINAL, Outcome, Refused, Returned
+from dendrux_model.values import json_text
 from dendrux_model.world import Event, Run, World, find, put
 
 
@@ -59,9 +70,43 @@ def taken(run: Run, rows: str, field: str, position: Any) -> bool:
     return run.format == 2 and any(getattr(row, field) == position for row in getattr(run, rows))
 
 
+POSITIONS: Final = {"traces": "order_index", "tool_calls": "tool_call_id"}
+"""The field of a row that only one row of a run may hold."""
+
+
+def free(world: World, run: Run, rows: Mapping[str, tuple[Any, ...]]) -> bool:
+    """Whether nobody has the ids of these rows, nobody in the run their positions, and no two of them the same."""
+    for kind, new in rows.items():
+        position = POSITIONS.get(kind)
+        ids = [row.id for row in new if row.id is not None]
+        if len(set(ids)) < len(ids) or any(holder(world, kind, row_id) is not None for row_id in ids):
+            return False
+        if position is not None:
+            places = [getattr(row, position) for row in new]
+            if len(set(places)) < len(places) or any(taken(run, kind, position, place) for place in places):
+                return False
+    return True
+
+
+def with_rows(run: Run, rows: Mapping[str, tuple[Any, ...]]) -> Run:
+    """The run with these rows after those it has."""
+    added: dict[str, Any] = {kind: (*getattr(run, kind), *new) for kind, new in rows.items() if new}
+    return run._replace(**added)
+
+
 def renewed(run: Run, claim_epoch: int | None, now: int) -> int:
     """A fenced write that applies renews the lease; an unfenced one leaves its clock."""
     return run.progress_at if claim_epoch is None else now
+
+
+def mark(run: Run, claim_epoch: int | None) -> int | None:
+    """The mark of expiry after a write that applies: the owner's write clears it, anybody else's leaves it."""
+    return run.lease_expired_at if claim_epoch is None else None
+
+
+def recoverable(run: Run) -> bool:
+    """Whether another owner could go on with this run after its owner died: its loop keeps everything in the store."""
+    return run.format == 2 and dict(run.meta or ()).get(META_LOOP) == json_text(RECOVERABLE_LOOP)
 
 
 def append(
@@ -89,7 +134,11 @@ def append(
     if position is not None and taken(run, rows, *position):
         return world, CONFLICT
     present = getattr(run, rows)
-    changes: dict[str, Any] = {rows: (*present, row), "progress_at": renewed(run, op.claim_epoch, world.now)}
+    changes: dict[str, Any] = {
+        rows: (*present, row),
+        "progress_at": renewed(run, op.claim_epoch, world.now),
+        "lease_expired_at": mark(run, op.claim_epoch),
+    }
     after = run._replace(**changes)
     return put(world, after), Returned(len(present)) if rows == "events" else NONE
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from dendrux.runtime.values import ToolCallWrite, TraceWrite
 from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
-from dendrux_model.outcomes import CONFLICT, FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Returned
-from dendrux_model.values import members
+from dendrux_model.operations.tool_calls import tool_call_rows
+from dendrux_model.operations.traces import trace_rows
+from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Returned
+from dendrux_model.values import MINTED, json_text, members, object_text
 from dendrux_model.world import Run, Submission, World, find, put
 
 
@@ -81,6 +85,50 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConsumeSubmission(Operation, lost_ack="identity", identity="consumption_id"):
+    """Format 2: hand the submission to its owner, once, and store what is made of it. None where there is none."""
+
+    run_id: str
+    claim_epoch: int
+    consumption_id: str
+    traces: tuple[TraceWrite, ...] = ()
+    tool_calls: tuple[ToolCallWrite, ...] = ()
+    pii_mapping: dict[str, str] | None = None
+
+    fence_first = True
+    not_persisted = frozenset({"traces", "tool_calls", "pii_mapping"})
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None:
+            return world, NOT_FOUND
+        if run.format == 1:
+            return world, INVALID
+        refusal = rules.refused(run, self.claim_epoch, final=True)
+        if refusal is not None:
+            return world, refusal
+        held = run.submission
+        if held is None or held.consumption_id not in (None, self.consumption_id):
+            return world, NONE
+        handed = Returned({"submission_id": held.id or MINTED, "data": object_text(held.members)})
+        if held.consumption_id is not None:
+            return world, handed
+        if not rules.free(world, run, self.rows):
+            return world, CONFLICT
+        after = rules.with_rows(run, self.rows)._replace(
+            submission=held._replace(consumption_id=self.consumption_id),
+            pii_mapping=run.pii_mapping if self.pii_mapping is None else json_text(self.pii_mapping),
+            progress_at=world.now,
+        )
+        return put(world, after), handed
+
+    @cached_property
+    def rows(self) -> Mapping[str, tuple[Any, ...]]:
+        """The rows made of the submission."""
+        return {"traces": trace_rows(self.traces), "tool_calls": tool_call_rows(self.tool_calls)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReleaseRunClaim(Operation, lost_ack="unknown"):
     """Hand a claim back unused. The epoch stays, so the next claim gets a new one."""
 
@@ -102,6 +150,7 @@ class ReleaseRunClaim(Operation, lost_ack="unknown"):
             pause_reason=None,
             submission=None,
             progress_at=world.now,
+            lease_expired_at=None,
             paused_at=world.now,
             updated_at=world.now,
         )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dendrux.runtime.values import SeedTrace
 from dendrux.vocabulary import META_PAUSE_REQUEST, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
+from dendrux_model.operations.traces import seed_rows
 from dendrux_model.outcomes import CLOSED, CONFLICT, INVALID, KEY_CONFLICT, NONE, NOT_FOUND, STALE, Returned
 from dendrux_model.values import At, json_text, members, merged, object_text
 from dendrux_model.world import Run, Totals, World, find, put
@@ -29,6 +31,8 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
     idempotency_key: str | None = None
     idempotency_fingerprint: str | None = None
     retry_of_run_id: str | None = None
+    seed_traces: tuple[SeedTrace, ...] = ()
+    pii_mapping: dict[str, str] | None = None
     parent_claim_epoch: int | None = None
 
     not_persisted = frozenset({"parent_claim_epoch"})
@@ -56,6 +60,8 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
             return world, CLOSED
         if parent is not None and self.parent_claim_epoch is not None and parent.status != RUNNING:
             return world, STALE
+        if self.seed_traces and world.new_format == 1:
+            return world, INVALID
         run = self.born(world)
         return world._replace(runs=(*world.runs, run)), self.created(run)
 
@@ -96,9 +102,9 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
             error=None,
             failure_reason=None,
             meta=members(self.meta),
-            pii_mapping=None,
+            pii_mapping=json_text(self.pii_mapping),
             events=(),
-            traces=(),
+            traces=seed_rows(self.seed_traces),
             tool_calls=(),
             usage=(),
             interactions=(),
@@ -151,7 +157,10 @@ class UpdateRunMeta(Operation, lost_ack="unknown"):
             meta=merged(run.meta, members(self.patch) or ()),
             updated_at=world.now,
             progress_at=rules.renewed(run, self.claim_epoch, world.now),
+            lease_expired_at=rules.mark(run, self.claim_epoch),
         )
+        if not rules.recoverable(after):
+            after = after._replace(lease_expired_at=None)  # nobody could take it over any more
         return put(world, after), NONE
 
 

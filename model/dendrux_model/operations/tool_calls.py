@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+from dendrux.runtime.values import ToolCallWrite
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import Returned
@@ -58,6 +60,11 @@ class SaveToolCall(Operation, lost_ack="identity", identity="row_id"):
 
     def persisted(self) -> dict[str, Any]:
         return {**super().persisted(), "result_payload": decoded(self.result_payload)}
+
+
+def tool_call_rows(writes: Sequence[ToolCallWrite]) -> tuple[ToolCall, ...]:
+    """The rows that another operation stores together with its own change, each equal to the one of save_tool_call."""
+    return tuple(SaveToolCall(run_id="", **{f.name: getattr(w, f.name) for f in fields(w)}).row for w in writes)
 
 
 @dataclass(frozen=True, kw_only=True)

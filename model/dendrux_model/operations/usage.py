@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import LLMInteractionWrite, UsageStats, UsageWrite
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import Returned
@@ -68,6 +68,17 @@ class SaveLLMInteraction(Operation, lost_ack="identity", identity="interaction_i
             **persisted_usage(self.usage),
         }
         return Interaction(self.interaction_id, self.content, self.iteration_index, tuple(shown.items()))
+
+
+def usage_row(write: UsageWrite) -> Usage:
+    """The row that another operation stores together with its own change, equal to the one of save_usage."""
+    given = {f.name: getattr(write, f.name) for f in fields(write)}
+    return Usage(write.usage_id, SaveUsage(run_id="", **given).content)
+
+
+def interaction_row(write: LLMInteractionWrite) -> Interaction:
+    """The row that another operation stores together with its own change, equal to the one of save_llm_interaction."""
+    return SaveLLMInteraction(run_id="", **{f.name: getattr(write, f.name) for f in fields(write)}).row
 
 
 @dataclass(frozen=True, kw_only=True)
