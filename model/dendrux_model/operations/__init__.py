@@ -16,7 +16,14 @@ from dendrux_model.operations.delegation import (
 )
 from dendrux_model.operations.events import GetRunEvents, SaveRunEvent
 from dendrux_model.operations.finish import FinalizeRun, FinalizeRunIfStatusIn, FinalizeWithEvent
-from dendrux_model.operations.leases import TouchProgress
+from dendrux_model.operations.leases import (
+    GetLeaseExpired,
+    MarkLeaseExpired,
+    ReclaimRun,
+    SweepAbandonedRuns,
+    SweepStaleRuns,
+    TouchProgress,
+)
 from dendrux_model.operations.listing import CountRuns, GetRunStatuses, ListRuns
 from dendrux_model.operations.notes import AddNote, GetNotes, MarkNotesDelivered
 from dendrux_model.operations.pauses import GetPauseState, PauseRun, PauseWithEvent, TryPauseRun
@@ -42,6 +49,7 @@ __all__ = [
     "FinalizeWithEvent",
     "GetDelegationInfo",
     "GetLLMInteractions",
+    "GetLeaseExpired",
     "GetLoopState",
     "GetNotes",
     "GetPauseState",
@@ -56,10 +64,12 @@ __all__ = [
     "GetTracesAfter",
     "ListRuns",
     "LostAck",
+    "MarkLeaseExpired",
     "MarkNotesDelivered",
     "Operation",
     "PauseRun",
     "PauseWithEvent",
+    "ReclaimRun",
     "ReleaseRunClaim",
     "RequestCancel",
     "RequestPause",
@@ -72,6 +82,8 @@ __all__ = [
     "Step",
     "SubmitAndClaim",
     "SubtreeUsage",
+    "SweepAbandonedRuns",
+    "SweepStaleRuns",
     "TouchProgress",
     "TryPauseRun",
     "UpdateRunMeta",

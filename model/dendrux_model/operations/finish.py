@@ -29,6 +29,7 @@ def finished(run: Run, op: Any, now: int) -> Run:
         error=run.error if op.error is None else op.error,
         failure_reason=run.failure_reason if op.failure_reason is None else op.failure_reason,
         progress_at=rules.renewed(run, op.claim_epoch, now),
+        lease_expired_at=None,
         updated_at=now,
     )
 

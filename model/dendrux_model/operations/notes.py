@@ -49,8 +49,12 @@ class AddNote(Operation, lost_ack="identity", identity="note_id"):
         if pending(run.notes) >= self.max_pending:
             return world, Returned("full")
         note = Note(self.note_id, self.content, self.text, json_text(self.metadata), None, None)
-        progress = rules.renewed(run, self.claim_epoch, world.now)
-        return put(world, run._replace(notes=(*run.notes, note), progress_at=progress)), Returned("added")
+        after = run._replace(
+            notes=(*run.notes, note),
+            progress_at=rules.renewed(run, self.claim_epoch, world.now),
+            lease_expired_at=rules.mark(run, self.claim_epoch),
+        )
+        return put(world, after), Returned("added")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +82,12 @@ class MarkNotesDelivered(Operation, lost_ack="unknown"):
         stamped = pending(run.notes) - pending(notes)
         if stamped == 0:
             return world, Returned(0)
-        progress = rules.renewed(run, self.claim_epoch, world.now)
-        return put(world, run._replace(notes=notes, progress_at=progress)), Returned(stamped)
+        after = run._replace(
+            notes=notes,
+            progress_at=rules.renewed(run, self.claim_epoch, world.now),
+            lease_expired_at=rules.mark(run, self.claim_epoch),
+        )
+        return put(world, after), Returned(stamped)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,7 @@ def paused(run: Run, op: Any, now: int) -> Run:
         pause_document=op.document,
         submission=None,
         progress_at=rules.renewed(run, op.claim_epoch, now),
+        lease_expired_at=None,
         paused_at=now,
         updated_at=now,
     )

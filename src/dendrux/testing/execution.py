@@ -67,6 +67,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.worlds = Worlds(self.world)
+        self.driver.clock = self.bench.clock
 
     async def run(self, program: Program, *, look: bool = True) -> None:
         """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture."""

@@ -74,7 +74,10 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
         IDS,
     ),
     **dict.fromkeys(("agent_name", "idempotency_key"), NAMES),
-    **dict.fromkeys(("claim_epoch", "parent_claim_epoch"), EPOCHS),
+    **dict.fromkeys(("claim_epoch", "parent_claim_epoch", "expected_epoch"), EPOCHS),
+    "cutoff_s": ("yesterday", True, 1.5),
+    "older_than_s": (-1, "a while", True, 1.5),
+    "finalise_unrecoverable": ("yes", 1, None),
     **dict.fromkeys(
         ("model", "provider", "correlation_id", "tool_call_id", "provider_tool_call_id", "tool_name"), LONG_NAMES
     ),

@@ -40,7 +40,9 @@ def settled(sample: Sample) -> Program:
     """What comes after the cut: another look, and the same call again."""
     call = sample.operation
     if call.lost_ack == "claim":
-        return (Do(GetRun(run_id=call.run_id)), claimed(expected_status=call.expected_status), Do(call))
+        look = Do(GetRun(run_id=call.run_id))
+        rival = (claimed(expected_status=call.expected_status),) if hasattr(call, "expected_status") else ()
+        return (look, *rival, Do(call))
     again = expected((*sample.before, Do(call)), call) if call.lost_ack in ("identity", "natural") else None
     return (Look(), Do(call, expect=again if isinstance(again, Returned) else None))
 
@@ -48,7 +50,8 @@ def settled(sample: Sample) -> Program:
 def cut(sample: Sample) -> None:
     """The contracts of one operation: both sides of COMMIT, both kinds of failure."""
     call: Any = sample.operation
-    if not changes(sample.before, call, 1):
+    needs: set[Any] = set() if changes(sample.before, call, 1) else {"format_2"}
+    if needs and not changes(sample.before, call, 2):
         raise ValueError(f"{sample.method}: the sample changes nothing, so there is no COMMIT to cut")
     refused = answer(sample.before, call, 2)
     for point, where in POINTS.items():
@@ -67,7 +70,7 @@ def cut(sample: Sample) -> None:
                     cause=cause,
                 )
             else:
-                contract(name, promise, *steps, group="crash_recovery", cause=cause)
+                contract(name, promise, *steps, group="crash_recovery", needs=needs, cause=cause)
 
 
 for writing in samples():

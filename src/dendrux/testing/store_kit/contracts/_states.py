@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dendrux.vocabulary import OPEN_STATUSES
-from dendrux_model.operations import AddNote, ClaimPausedRun, CreateRun, FinalizeWithEvent, Operation, PauseWithEvent
+from dendrux.vocabulary import META_LOOP, OPEN_STATUSES, RECOVERABLE_LOOP
+from dendrux_model.operations import (
+    AddNote,
+    ClaimPausedRun,
+    CreateRun,
+    FinalizeWithEvent,
+    MarkLeaseExpired,
+    Operation,
+    PauseWithEvent,
+)
 from dendrux_model.outcomes import Outcome, Returned
-from dendrux_model.programs import Do, Program, calls
+from dendrux_model.programs import Do, Program, Tick, lasting, timed
 from dendrux_model.world import World
 
 WAITING: Final = "waiting_human_input"
@@ -52,13 +60,22 @@ OWNED: Final[Program] = (born(), noted(), paused(), claimed())
 OWNER: Final = 2
 """The epoch of that owner."""
 
+LEASE_S: Final = 600
+"""The age from which sweeps in contracts take a run for one without an owner."""
+REACT: Final[dict[str, Any]] = {META_LOOP: RECOVERABLE_LOOP}
+"""The meta of a run that another owner can go on with, on format 2."""
+DUE: Final[Program] = (born(meta=REACT), Tick(LEASE_S))
+"""A run whose owner, the first, has not written for so long that it is thought dead."""
+MARKED: Final[Program] = (*DUE, Do(MarkLeaseExpired(cutoff_s=LEASE_S)))
+"""The same run, marked: on format 2 somebody may take it over."""
+
 # -- what the model says ----------------------------------------------------------------------------------------------
 
 
 def world_after(program: Program, storage_format: int) -> World:
     """The world that the calls of a program lead to, one after the other."""
     world = World(new_format=storage_format)
-    for instant, call in enumerate(calls(program), 1):
+    for instant, call in timed(program):
         world = call.operation.step(world._replace(now=instant))[0]
     return world
 
@@ -66,12 +83,12 @@ def world_after(program: Program, storage_format: int) -> World:
 def answer(program: Program, operation: Operation, storage_format: int) -> Outcome:
     """What this call is answered after the program."""
     world = world_after(program, storage_format)
-    return operation.step(world._replace(now=len(program) + 1))[1]
+    return operation.step(world._replace(now=lasting(program)))[1]
 
 
 def changes(program: Program, operation: Operation, storage_format: int) -> bool:
     """Whether this call changes anything after the program."""
-    before = world_after(program, storage_format)._replace(now=len(program) + 1)
+    before = world_after(program, storage_format)._replace(now=lasting(program))
     return operation.step(before)[0] is not before
 
 

@@ -7,14 +7,27 @@ from dataclasses import replace
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._samples import sample
-from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, born, claimed, ended, paused
-from dendrux_model.operations import SaveRunEvent, TouchProgress
+from dendrux.testing.store_kit.contracts._states import DUE, LEASE_S, MARKED, OWNED, OWNER, born, claimed, ended, paused
+from dendrux_model.operations import (
+    GetLeaseExpired,
+    MarkLeaseExpired,
+    ReclaimRun,
+    SaveRunEvent,
+    SweepAbandonedRuns,
+    SweepStaleRuns,
+    TouchProgress,
+)
 from dendrux_model.outcomes import FALSE, STALE, TRUE
-from dendrux_model.programs import Do, Look
+from dendrux_model.programs import Do, Look, Tick
 
 TOUCH = TouchProgress(run_id="r", claim_epoch=OWNER)
 
 sample(TOUCH)
+sample(MarkLeaseExpired(cutoff_s=LEASE_S, finalise_unrecoverable=True), before=DUE)
+sample(GetLeaseExpired(), before=MARKED)
+sample(ReclaimRun(run_id="r", expected_epoch=1), before=MARKED)
+sample(SweepStaleRuns(older_than_s=LEASE_S), before=DUE)
+sample(SweepAbandonedRuns(older_than_s=LEASE_S), before=(born(), paused(), Tick(LEASE_S)))
 
 contract(
     "basic.touch_progress.owner_renews_the_lease",
