@@ -26,6 +26,8 @@ STATUSES: Final = OPEN_STATUSES | TERMINAL_STATUSES | {PENDING}
 # -- events -----------------------------------------------------------------------------------------------------------
 
 RUN_PAUSED: Final = "run.paused"
+TOOL_STARTED: Final = "tool.started"
+TOOL_COMPLETED: Final = "tool.completed"
 RUN_STARTED: Final = "run.started"
 """Written by the runtime when its loop begins."""
 RUN_LEASE_EXPIRED: Final = "run.lease_expired"

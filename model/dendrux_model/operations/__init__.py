@@ -29,7 +29,13 @@ from dendrux_model.operations.notes import AddNote, GetNotes, MarkNotesDelivered
 from dendrux_model.operations.pauses import GetPauseState, PauseRun, PauseWithEvent, TryPauseRun
 from dendrux_model.operations.runs import CreateRun, GetPiiMapping, GetRun, UpdateRunMeta
 from dendrux_model.operations.runs_checkpoint import CheckpointStep, GetLoopState
-from dendrux_model.operations.tool_calls import GetToolCalls, SaveToolCall
+from dendrux_model.operations.tool_calls import (
+    CompleteToolCall,
+    GetReplayedToolCalls,
+    GetToolCalls,
+    SaveToolCall,
+    StartToolCall,
+)
 from dendrux_model.operations.traces import ConversationTraces, GetTraces, GetTracesAfter, SaveTrace
 from dendrux_model.operations.usage import GetLLMInteractions, SaveLLMInteraction, SaveUsage
 
@@ -40,6 +46,7 @@ __all__ = [
     "CheckpointStep",
     "ChildRunsPage",
     "ClaimPausedRun",
+    "CompleteToolCall",
     "ConsumeSubmission",
     "ConversationTraces",
     "CountRuns",
@@ -54,6 +61,7 @@ __all__ = [
     "GetNotes",
     "GetPauseState",
     "GetPiiMapping",
+    "GetReplayedToolCalls",
     "GetRun",
     "GetRunControl",
     "GetRunEvents",
@@ -79,6 +87,7 @@ __all__ = [
     "SaveToolCall",
     "SaveTrace",
     "SaveUsage",
+    "StartToolCall",
     "Step",
     "SubmitAndClaim",
     "SubtreeUsage",

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dendrux.runtime.values import EventWrite
 from dendrux.vocabulary import RESERVED_EVENTS
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import INVALID, Returned
 from dendrux_model.values import MINTED, json_text
 from dendrux_model.world import Event, World, find
+
+
+def event_row(write: EventWrite, content: str, event_id: str | None) -> Event:
+    """What an operation stores that writes an event together with something else."""
+    data = json_text(write.data)
+    return Event(event_id, content, write.event_type, write.iteration_index, write.correlation_id, data)
 
 
 @dataclass(frozen=True, kw_only=True)

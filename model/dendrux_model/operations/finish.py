@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import TraceWrite, UsageStats
 from dendrux.vocabulary import FINALIZE_EVENTS, META_ERROR_INFO, OPEN_STATUSES, TERMINAL_EVENTS, TERMINAL_STATUSES
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.operations.pauses import progressed
+from dendrux_model.operations.traces import obstructed, trace_rows
 from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, STALE, TRUE, Returned
 from dendrux_model.values import json_text, members, merged
 from dendrux_model.world import Event, Run, World, find, put
@@ -55,6 +56,7 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
     total_usage: UsageStats | None = None
     pii_mapping: dict[str, str] | None = None
     failure_reason: str | None = None
+    trace: TraceWrite | None = None
     claim_epoch: int | None = None
 
     not_persisted = frozenset({"allowed_current_statuses"})
@@ -67,6 +69,8 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
         run = find(world, self.run_id)
         if run is None:
             return world, NOT_FOUND
+        if self.trace is not None and run.format != 2:
+            return world, INVALID
         held = rules.holder(world, "events", self.event_id)
         if held is not None and held[0] is run:
             return world, rules.repeated(held, run.id, self.content, Returned(held[1]))
@@ -74,7 +78,7 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
             return world, STALE
         if rules.ended(run) or run.status not in self.allowed_current_statuses:
             return world, NONE
-        if held is not None:
+        if held is not None or (self.trace is not None and obstructed(world, run, self.trace)):
             return world, CONFLICT
         after = finished(run, self, world.now)
         event = Event(
@@ -83,7 +87,9 @@ class FinalizeWithEvent(Operation, lost_ack="identity", identity="event_id"):
         meta = after.meta
         if self.event_data is not None and "error_info" in self.event_data:
             meta = merged(meta, members({META_ERROR_INFO: self.event_data["error_info"]}) or ())
-        return put(world, after._replace(events=rules.logged(after, event), meta=meta)), Returned(len(run.events))
+        traces = after.traces if self.trace is None else (*after.traces, *trace_rows((self.trace,)))
+        after = after._replace(events=rules.logged(after, event), meta=meta, traces=traces)
+        return put(world, after), Returned(len(run.events))
 
 
 @dataclass(frozen=True, kw_only=True)

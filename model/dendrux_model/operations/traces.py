@@ -16,6 +16,13 @@ from dendrux_model.values import Unordered, json_text, rows
 from dendrux_model.world import Run, Trace, World, find
 
 
+def obstructed(world: World, run: Run, write: TraceWrite) -> bool:
+    """Whether the message cannot be stored: its id exists somewhere, or its position is taken."""
+    return rules.holder(world, "traces", write.trace_id) is not None or rules.taken(
+        run, "traces", "order_index", write.order_index
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
     """Append a message. On format 2 one message holds an order index."""

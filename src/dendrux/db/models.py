@@ -185,6 +185,7 @@ react_traces = Table(
     Column("updated_at", Instant(), nullable=True),
     UniqueConstraint("agent_run_id", "position_key", name="uq_react_traces_position"),
     Index("ix_react_traces_order", "agent_run_id", "order_index", "id"),
+    Index("ix_react_traces_kind", "agent_run_id", "trace_kind", "order_index"),
 )
 
 tool_calls = Table(
@@ -206,6 +207,7 @@ tool_calls = Table(
     Column("meta", Json(), nullable=True),
     Column("outcome", String(TYPE_LENGTH), nullable=True),
     Column("attempt", Integer(), nullable=False, server_default="1"),
+    Column("replayed_iteration", Integer(), nullable=True),
     Column("started_epoch", Integer(), nullable=True),
     Column("started_at", Instant(), nullable=True),
     Column("completed_at", Instant(), nullable=True),
@@ -216,6 +218,7 @@ tool_calls = Table(
     Column("updated_at", Instant(), nullable=True),
     UniqueConstraint("agent_run_id", "position_key", name="uq_tool_calls_position"),
     Index("ix_tool_calls_agent_run_id", "agent_run_id", "created_at", "id"),
+    Index("ix_tool_calls_replayed", "agent_run_id", "replayed_iteration", "created_at", "id"),
 )
 
 token_usage = Table(

@@ -227,6 +227,7 @@ class StateStore(Protocol):
         total_usage: UsageStats | None = None,
         pii_mapping: dict[str, str] | None = None,
         failure_reason: str | None = None,
+        trace: TraceWrite | None = None,
         claim_epoch: int | None = None,
     ) -> int | None: ...
 
@@ -351,6 +352,43 @@ class StateStore(Protocol):
         outcome: str | None = None,
         claim_epoch: int | None = None,
     ) -> None: ...
+
+    async def start_tool_call(
+        self,
+        run_id: str,
+        *,
+        row_id: str,
+        tool_call_id: str,
+        provider_tool_call_id: str | None,
+        tool_name: str,
+        target: str,
+        params: JsonObject | None,
+        iteration_index: int,
+        claim_epoch: int,
+        event: EventWrite,
+        trace_id: str | None = None,
+    ) -> ToolCallStart: ...
+
+    async def complete_tool_call(
+        self,
+        run_id: str,
+        *,
+        row_id: str,
+        result_payload: str,
+        success: bool,
+        outcome: str | None,
+        duration_ms: int | None,
+        error_message: str | None = None,
+        meta: JsonObject | None = None,
+        claim_epoch: int,
+        trace: TraceWrite,
+        event: EventWrite,
+        pii_mapping: dict[str, str] | None = None,
+    ) -> int: ...
+
+    async def get_replayed_tool_calls(
+        self, run_id: str, *, limit: int = 100, tenant_id: TenantScope = UNSCOPED
+    ) -> ReplayedToolCalls: ...
 
     async def get_tool_calls(
         self,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 from dendrux.db.types import dumps, money
 from dendrux.runtime.values import (
+    EventWrite,
     LLMInteractionWrite,
     SeedTrace,
     ToolCallWrite,
@@ -35,6 +36,8 @@ from dendrux.vocabulary import (
     STATUSES_MAX,
     TERMINAL_EVENTS,
     TERMINAL_STATUSES,
+    TOOL_COMPLETED,
+    TOOL_STARTED,
     TRACE_KINDS,
     TYPE_LENGTH,
     UNSCOPED,
@@ -47,6 +50,9 @@ INT_MAX: Final = 2**31 - 1
 
 TOKENS_MAX: Final = 2**63 - 1
 EVENTS_LIMIT_MAX: Final = 100
+DURATION_MAX: Final = timedelta(days=365_000)
+CURSOR_LENGTH: Final = 512
+"""Code points of a cursor that a page gave: a place, never a list of runs."""
 NESTING_MAX: Final = 100
 """Levels of a JSON document: what every database's JSON functions can follow."""
 
@@ -130,6 +136,15 @@ def instant(name: str, value: Any) -> datetime:
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{name} must be timezone-aware")
     return value.astimezone(UTC)
+
+
+def duration(name: str, value: Any) -> timedelta:
+    """How long ago, from now."""
+    if not isinstance(value, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {type(value).__name__}")
+    if not timedelta(0) <= value <= DURATION_MAX:
+        raise ValueError(f"{name} must be between 0 and {DURATION_MAX.days} days")
+    return value
 
 
 def usage(name: str, value: Any) -> UsageStats:
@@ -297,6 +312,19 @@ def scope(name: str, value: Any) -> Any:
     return value if value is UNSCOPED else tenant(name, value)
 
 
+def event_write(event_type: str) -> Check:
+    """An EventWrite of the type that belongs to the operation."""
+    check = written(EventWrite)
+
+    def check_type(name: str, value: Any) -> Any:
+        given = check(name, value)
+        if given.event_type != event_type:
+            raise ValueError(f"{name}.event_type must be {event_type}")
+        return given
+
+    return check_type
+
+
 def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):
@@ -328,6 +356,8 @@ CHECKS: Final[dict[str, Check]] = {
     "event_id": optional(row_id),
     "trace_id": optional(row_id),
     "row_id": optional(row_id),
+    "start_tool_call.row_id": row_id,
+    "complete_tool_call.row_id": row_id,
     "usage_id": optional(row_id),
     "interaction_id": optional(row_id),
     "submission_id": optional(row_id),
@@ -358,6 +388,8 @@ CHECKS: Final[dict[str, Check]] = {
     "create_run.tenant_id": tenant,
     "claim_epoch": epoch,
     "release_run_claim.claim_epoch": integer(1, INT_MAX),
+    "start_tool_call.claim_epoch": integer(1, INT_MAX),
+    "complete_tool_call.claim_epoch": integer(1, INT_MAX),
     "parent_claim_epoch": epoch,
     "checkpoint_step.claim_epoch": integer(1, INT_MAX),
     "consume_submission.claim_epoch": integer(1, INT_MAX),
@@ -422,9 +454,22 @@ CHECKS: Final[dict[str, Check]] = {
     "max_bytes": optional(integer(1, TOKENS_MAX)),
     "heads": heads,
     "undelivered_only": flag,
+    "finalise_unrecoverable": flag,
+    "cutoff": instant,
+    "older_than": duration,
+    "expected_epoch": integer(1, INT_MAX),
+    **{
+        f"{sweep}.after": optional(identifier(CURSOR_LENGTH))
+        for sweep in ("mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "sweep_abandoned_runs")
+    },
     "before": optional(instant),
     "started_after": optional(instant),
     "started_before": optional(instant),
+    # rows that an operation writes beside its own
+    "start_tool_call.event": event_write(TOOL_STARTED),
+    "complete_tool_call.event": event_write(TOOL_COMPLETED),
+    "trace": written(TraceWrite),
+    "finalize_with_event.trace": optional(written(TraceWrite)),
     # values that carry several
     "seed_traces": several(written(SeedTrace)),
     "traces": several(written(TraceWrite, "trace_id")),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from dendrux.store.binding import reads, writes
+from dendrux.store.binding import pages, reads, writes
 from dendrux.store.capabilities import StoreCapabilities
 from dendrux.store.hooks import Hooks
 from dendrux.store.ops import (
@@ -20,6 +20,7 @@ from dendrux.store.ops import (
     notes,
     pauses,
     runs,
+    runs_checkpoint,
     tool_calls,
     traces,
     usage,
@@ -68,10 +69,13 @@ class SQLStateStore(Hooks):
     get_run = reads(runs.get_run)
     update_run_meta = writes(runs.update_run_meta, lost="unknown")
     get_pii_mapping = reads(runs.get_pii_mapping)
+    checkpoint_step = writes(runs_checkpoint.checkpoint_step, lost="identity", announces=True)
+    get_loop_state = reads(runs_checkpoint.get_loop_state)
 
     # -- claims -------------------------------------------------------------------------------------------------------
     claim_paused_run = writes(claims.claim_paused_run, lost="claim", announces=True)
     submit_and_claim = writes(claims.submit_and_claim, lost="claim", announces=True)
+    consume_submission = writes(claims.consume_submission, lost="identity")
     release_run_claim = writes(claims.release_run_claim, lost="unknown", announces=True)
 
     # -- control ------------------------------------------------------------------------------------------------------
@@ -92,6 +96,11 @@ class SQLStateStore(Hooks):
 
     # -- leases -------------------------------------------------------------------------------------------------------
     touch_progress = writes(leases.touch_progress, lost="natural")
+    mark_lease_expired = pages(leases.mark_lease_expired)
+    get_lease_expired = reads(leases.get_lease_expired)
+    reclaim_run = writes(leases.reclaim_run, lost="claim", announces=True)
+    sweep_stale_runs = pages(leases.sweep_stale_runs)
+    sweep_abandoned_runs = pages(leases.sweep_abandoned_runs)
 
     # -- events -------------------------------------------------------------------------------------------------------
     save_run_event = writes(events.save_run_event, lost="identity", announces=True)
@@ -101,10 +110,15 @@ class SQLStateStore(Hooks):
     # -- traces -------------------------------------------------------------------------------------------------------
     save_trace = writes(traces.save_trace, lost="identity")
     get_traces = reads(traces.get_traces)
+    get_traces_after = reads(traces.get_traces_after)
+    conversation_traces = reads(traces.conversation_traces)
 
     # -- tool calls ---------------------------------------------------------------------------------------------------
     save_tool_call = writes(tool_calls.save_tool_call, lost="identity")
+    start_tool_call = writes(tool_calls.start_tool_call, lost="identity", announces=True)
+    complete_tool_call = writes(tool_calls.complete_tool_call, lost="identity", announces=True)
     get_tool_calls = reads(tool_calls.get_tool_calls)
+    get_replayed_tool_calls = reads(tool_calls.get_replayed_tool_calls)
 
     # -- usage --------------------------------------------------------------------------------------------------------
     save_usage = writes(usage.save_usage, lost="identity")

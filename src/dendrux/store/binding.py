@@ -33,6 +33,9 @@ Body = Callable[Concatenate[Tx, P], Awaitable[R]]
 MINTED: Final = frozenset({"event_id", "trace_id", "row_id", "usage_id", "interaction_id", "submission_id"})
 """Ids that a caller may leave out: minted once, before the first transaction, and kept through its retries."""
 
+LINKS: Final = frozenset({"start_tool_call.trace_id"})
+"""Parameters of these names that point at a row which exists already, so that nothing is minted for them."""
+
 _depth: ContextVar[int] = ContextVar("dendrux_store_depth", default=0)
 
 
@@ -53,7 +56,7 @@ class Operation(Generic[P, R]):
         self.names = tuple(p.name for p in parameters)
         self.required = frozenset(p.name for p in parameters if p.default is p.empty)
         self.positional = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
-        self.minted = tuple(name for name in self.names if name in MINTED)
+        self.minted = tuple(name for name in self.names if name in MINTED and f"{self.name}.{name}" not in LINKS)
         receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.method = self._method(signature.replace(parameters=[receiver, *parameters]))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from typing import Any
 
 from dendrux.db.types import canonical
 from dendrux.runtime.values import UsageStats
+from dendrux.store.ids import MintedId
 
 
 def content_digest(operation: str, **content: Any) -> str:
@@ -20,6 +22,14 @@ def content_digest(operation: str, **content: Any) -> str:
 
 def _plain(content: dict[str, Any]) -> dict[str, Any]:
     return {name: usage_columns(value) if isinstance(value, UsageStats) else value for name, value in content.items()}
+
+
+def given(write: Any) -> dict[str, Any] | None:
+    """What a caller gave of a row inside a larger write: an id that the store minted counts as left out."""
+    if write is None:
+        return None
+    content = _plain({field.name: getattr(write, field.name) for field in fields(write)})
+    return {name: None if isinstance(value, MintedId) else value for name, value in content.items()}
 
 
 def usage_columns(usage: UsageStats) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from typing import Final
@@ -13,6 +15,11 @@ def new_id() -> str:
     """26 characters: 48 bits of milliseconds, 80 random bits. Nothing parses them."""
     number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def derived_id(*parts: str | int) -> str:
+    """The id of a row that follows from others: the same parts give the same id, wherever it is computed."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 
 class MintedId(str):

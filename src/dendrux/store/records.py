@@ -114,29 +114,28 @@ def trace(row: Row[Any]) -> TraceRecord:
     return TraceRecord(**row._mapping)
 
 
+_TOOL_CALL_COLUMNS: Final = (
+    "id",
+    "tool_call_id",
+    "provider_tool_call_id",
+    "tool_name",
+    "target",
+    "params",
+    "result",
+    "success",
+    "duration_ms",
+    "iteration_index",
+    "error_message",
+    "meta",
+    "outcome",
+    "attempt",
+    "started_epoch",
+    "trace_id",
+    "created_at",
+)
+
 TOOL_CALL: Final[Select[Any]] = select(
-    *(
-        tool_calls.c[name]
-        for name in (
-            "id",
-            "tool_call_id",
-            "provider_tool_call_id",
-            "tool_name",
-            "target",
-            "params",
-            "result",
-            "success",
-            "duration_ms",
-            "iteration_index",
-            "error_message",
-            "meta",
-            "outcome",
-            "attempt",
-            "started_epoch",
-            "trace_id",
-            "created_at",
-        )
-    ),
+    *(tool_calls.c[name] for name in _TOOL_CALL_COLUMNS),
     tool_calls.c.started_at.is_(None).label("in_one_piece"),
     tool_calls.c.completed_at,
 )
@@ -144,9 +143,8 @@ TOOL_CALL: Final[Select[Any]] = select(
 
 def tool_call(row: Row[Any]) -> ToolCallRecord:
     """One tool call. A row that nobody started separately was written with its result."""
-    fields = dict(row._mapping)
-    in_one_piece, completed_at = fields.pop("in_one_piece"), fields.pop("completed_at")
-    return ToolCallRecord(**fields, completed=bool(in_one_piece) or completed_at is not None)
+    shown = {name: row._mapping[name] for name in _TOOL_CALL_COLUMNS}
+    return ToolCallRecord(**shown, completed=bool(row.in_one_piece) or row.completed_at is not None)
 
 
 INTERACTION: Final[Select[Any]] = select(

@@ -197,8 +197,10 @@ class Tx:
         async with asyncio.timeout(self.store.statement_deadline_s):
             return await step
 
-    async def result(self, statement: Executable, params: Mapping[str, Any] | None = None) -> CursorResult[Any]:
-        """Run one statement."""
+    async def result(
+        self, statement: Executable, params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    ) -> CursorResult[Any]:
+        """Run one statement, once for each row of parameters."""
         await self.begin()
         assert self.connection is not None
         if logger.isEnabledFor(logging.DEBUG):
@@ -258,22 +260,26 @@ class Tx:
         assignments: OrderedAssignments,
         *,
         tenant_id: TenantScope = UNSCOPED,
-    ) -> Facts | None:
-        """Change the run's row if it satisfies the guard, and read its facts afterwards. None when it does not."""
+        columns: Sequence[Column[Any]] = (),
+    ) -> Any:
+        """Change the run's row if it satisfies the guard, and read its facts, and the given columns, as they are then.
+
+        None when it does not satisfy the guard.
+        """
         await self.begin(run_id)
         if self.store.supports_update_returning:
             statement = scoped(update(agent_runs).where(runs.id == run_id, *guard), tenant_id)
-            changed = await self.row(statement.ordered_values(*assignments).returning(*FACTS))
-            return None if changed is None else Facts._make(changed)
+            changed = await self.row(statement.ordered_values(*assignments).returning(*FACTS, *columns))
+            return changed if changed is None or columns else Facts._make(changed)
         # The locking read computes what the update is about to set, so that no third statement reads it back.
         after: dict[str | None, Any] = {column.key: term(column, value) for column, value in assignments}
-        seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in FACTS))
+        seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in (*FACTS, *columns)))
         seen = scoped(seen.select_from(agent_runs).where(runs.id == run_id, *guard), tenant_id)
         held = await self.row(self.store.lock_clause(seen, "update_no_key"))
         if held is None:
             return None
         await self.result(update(agent_runs).where(runs.id == run_id).ordered_values(*assignments))
-        return Facts._make(held)
+        return held if columns else Facts._make(held)
 
     # -- rows by identity ---------------------------------------------------------------------------------------------
 
@@ -295,6 +301,27 @@ class Tx:
         if held is None:
             raise self.again()  # the row that absorbed the insert is gone again, or another key absorbed it
         return Appended(False, await self.same(entry, held))
+
+    async def inserted(self, entry: Entry) -> bool:
+        """Insert a row unless one of this id is there already, whoever's it is.
+
+        Refuses: WriteConflictError when something else holds its position.
+        """
+        if self.settling:
+            if await self.find(entry) is not None:
+                return False
+            await self._check_position(entry)
+        return await self._insert(entry) is not None
+
+    async def added(self, entry: Entry) -> int:
+        """Insert a row that has to be new: its place.
+
+        Refuses: WriteConflictError when its id exists anywhere, or when something else holds its position.
+        """
+        appended = await self.append(entry)
+        if not appended.fresh:
+            raise self.conflict()
+        return appended.place
 
     async def repeated(self, entry: Entry) -> Appended | None:
         """The outcome of an earlier call with this identity in this run, None when there was none.
@@ -419,11 +446,11 @@ class Tx:
         if run.format == 2:
             wrong_format(self.operation, instead)
 
-
-    def format_2_only(self, run: Any, instead: str) -> None:
-        """Operations and parameters that format 1 does not have."""
+    def format_2_only(self, run: Any, instead: str, parameter: str | None = None) -> None:
+        """Operations, and parameters of them, that format 1 does not have."""
         if run.format != 2:
-            raise ValueError(f"{self.operation} is not for a run of format {run.format}: use {instead}")
+            what = self.operation if parameter is None else f"{parameter} of {self.operation}"
+            raise ValueError(f"{what} is not for a run of format {run.format}: use {instead}")
 
 
 def wrong_format(operation: str, instead: str) -> NoReturn:

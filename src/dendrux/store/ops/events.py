@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from dendrux.db.models import run_events
-from dendrux.runtime.values import JsonObject, RunEventRecord
+from dendrux.runtime.values import EventWrite, JsonObject, RunEventRecord
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.ops.evidence import store_once
@@ -51,6 +51,13 @@ def event_entry(
             "content_digest": digest,
             "created_at": tx.now,
         },
+    )
+
+
+def written_event(tx: Tx, run_id: str, write: EventWrite, event_id: str, digest: str) -> Entry:
+    """An event that an operation writes together with the change it describes."""
+    return event_entry(
+        tx, run_id, event_id, digest, write.event_type, write.data, write.iteration_index, write.correlation_id
     )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import false, literal
 
 from dendrux.db.models import agent_runs
-from dendrux.runtime.values import JsonObject, UsageStats
-from dendrux.store.digest import content_digest
+from dendrux.runtime.values import JsonObject, TraceWrite, UsageStats
+from dendrux.store.digest import content_digest, given
 from dendrux.store.hookvalues import OrderedAssignments
+from dendrux.store.ids import derived_id
 from dendrux.store.ops.claims import cleared_submission
 from dendrux.store.ops.events import event_entry
 from dendrux.store.ops.pauses import owned, progressed
 from dendrux.store.ops.runs import patch_expression
+from dendrux.store.ops.traces import trace_entry
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import META_ERROR_INFO, OPEN_STATUSES, UNSCOPED
 
@@ -67,12 +70,14 @@ async def finalize_with_event(
     total_usage: UsageStats | None = None,
     pii_mapping: dict[str, str] | None = None,
     failure_reason: str | None = None,
+    trace: TraceWrite | None = None,
     claim_epoch: int | None = None,
 ) -> Outcome[int | None]:
-    """End an open run and log its terminal event, together: the event's index, or None when lost.
+    """End an open run and log its terminal event and its last message, together: the event's index, or None when lost.
 
     Ensures: `event_data["error_info"]` shows as `meta["dendrux.error_info"]`, written by the winner only.
-    Refuses: RunNotFoundError, StaleClaimError, WriteConflictError when the event id holds something else.
+    Refuses: RunNotFoundError, ValueError for `trace` on format 1, StaleClaimError, WriteConflictError when the event
+    id holds something else, or the trace's id or position does.
     """
     digest = content_digest(
         "finalize_with_event",
@@ -85,19 +90,27 @@ async def finalize_with_event(
         total_usage=total_usage,
         pii_mapping=pii_mapping,
         failure_reason=failure_reason,
+        trace=given(trace),
     )
     await tx.begin(run_id)
     carried = progressed(iteration_count, pii_mapping, total_usage)
     if event_data is not None and "error_info" in event_data:
         carried.append((runs.meta, await _with_error_info(tx, run_id, event_data["error_info"])))
     guard = [runs.status.in_(sorted(allowed_current_statuses)), *owned(claim_epoch)]
+    if trace is not None:
+        guard.append(runs.storage_format == 2)
     said = {"answer": answer, "error": error, "failure_reason": failure_reason}
     run = await tx.swap(run_id, guard, _ended(tx, status, claim_epoch, carried, **said))
     entry = event_entry(tx, run_id, event_id, digest, event_type, event_data, 0 if run is None else run.iteration_count)
     if run is not None:
-        appended = await tx.append(entry)
-        return appended.place if appended.fresh else Unchanged(appended.place)
+        place = await tx.added(entry)
+        if trace is not None:
+            last = replace(trace, trace_id=trace.trace_id or derived_id(entry.id, "final"))
+            await tx.added(trace_entry(tx, run_id, last, run.format))
+        return place
     run = await tx.hold(run_id)
+    if trace is not None:
+        tx.format_2_only(run, "save_trace", "trace")
     held = await tx.repeated_here(entry)
     if held is not None:
         return Unchanged(held.place)
