@@ -129,7 +129,7 @@ class Sweep(Operation):
         return after, self.answer(changes, {})
 
     def cut_steps(self, world: World) -> list[Step]:
-        steps = []
+        steps: list[Step] = []
         _, changes = self.over(world, lambda _run: True)
         for cut, became in changes:
             rest, others = self.over(world, lambda run, cut=cut: run is not cut)  # type: ignore[misc]

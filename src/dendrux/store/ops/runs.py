@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, case, literal, literal_column, select, true
 
 from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, settings
 from dendrux.errors import IdempotencyConflictError, RunClosedError, RunNotFoundError, StaleClaimError
-from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord
+from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord, SeedTrace, TraceWrite
 from dendrux.store import records
 from dendrux.store.digest import content_digest
+from dendrux.store.digest import given as written
 from dendrux.store.hookvalues import ConflictSpec, SelectSource, SetFields
+from dendrux.store.ids import new_id
+from dendrux.store.ops.evidence import store_all
+from dendrux.store.ops.traces import trace_entry
 from dendrux.store.statements import scoped
-from dendrux.store.tx import Outcome, Tx, Unchanged
-from dendrux.vocabulary import FORMAT_2_CAPABILITIES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+from dendrux.store.tx import Entry, Outcome, Tx, Unchanged
+from dendrux.vocabulary import (
+    FORMAT_2_CAPABILITIES,
+    META_LOOP,
+    RECOVERABLE_LOOP,
+    RUNNING,
+    TERMINAL_STATUSES,
+    UNSCOPED,
+    TenantScope,
+)
 
 runs = agent_runs.c
 FOUND: Final = (
@@ -61,13 +74,17 @@ async def create_run(
     idempotency_key: str | None = None,
     idempotency_fingerprint: str | None = None,
     retry_of_run_id: str | None = None,
+    seed_traces: Sequence[SeedTrace] = (),
+    pii_mapping: dict[str, str] | None = None,
     parent_claim_epoch: int | None = None,
 ) -> Outcome[CreateRunResult]:
     """Begin a run, once per run_id and once per idempotency key of a tenant.
 
-    Ensures: running under epoch 1 with a fresh lease; a repeat of the run_id and content is `created` again.
-    Refuses: RunNotFoundError for a parent or retried run of another tenant, ValueError for a level that does not fit,
-    IdempotencyConflictError, WriteConflictError, StaleClaimError, RunClosedError.
+    Ensures: running under epoch 1 with a fresh lease, with its seeds as the first messages; a repeat of the run_id and
+    content is `created` again.
+    Refuses: RunNotFoundError for a parent or retried run of another tenant, ValueError for a level that does not fit
+    and for seeds where runs are of format 1, IdempotencyConflictError, WriteConflictError, StaleClaimError,
+    RunClosedError.
     """
     given: dict[str, Any] = {
         "agent_name": agent_name,
@@ -82,7 +99,8 @@ async def create_run(
         "idempotency_fingerprint": idempotency_fingerprint or "",
         "retry_of_run_id": retry_of_run_id,
     }
-    digest = content_digest("create_run", **given)
+    seeds = [written(seed) for seed in seed_traces]
+    digest = content_digest("create_run", **given, seed_traces=seeds, pii_mapping=pii_mapping)
     parent = await _parent(tx, parent_run_id, tenant_id, delegation_level)
     if retry_of_run_id is not None and retry_of_run_id != parent_run_id:
         await _related(tx, retry_of_run_id, tenant_id)
@@ -93,13 +111,33 @@ async def create_run(
             return found
         if refusal is not None:
             raise refusal
-    storage_format = await _insert(tx, run_id, given, digest)
+    storage_format = await _insert(tx, run_id, {**given, "pii_mapping": pii_mapping}, digest)
     if storage_format is not None:
+        if seed_traces:
+            if storage_format == 1:
+                raise ValueError("seed_traces is not for a run of format 1: use save_trace")
+            await store_all(tx, _seeds(tx, run_id, seed_traces))
         return CreateRunResult(run_id=run_id, outcome="created", status=RUNNING, format=storage_format, claim_epoch=1)
     found = await _existing(tx, run_id, given, digest)
     if found is None:
         raise tx.again()
     return found
+
+
+def _seeds(tx: Tx, run_id: str, seeds: Sequence[SeedTrace]) -> list[Entry]:
+    """The messages that a run starts with; they hold the order indexes from 0 on."""
+    writes = [
+        TraceWrite(
+            role=seed.role,
+            content=seed.content,
+            order_index=place,
+            meta=seed.meta,
+            trace_id=new_id(),
+            trace_kind="seed",
+        )
+        for place, seed in enumerate(seeds)
+    ]
+    return [trace_entry(tx, run_id, write, 2) for write in writes]
 
 
 async def _parent(tx: Tx, parent_run_id: str | None, tenant_id: str | None, level: int) -> Row[Any] | None:
@@ -167,7 +205,8 @@ def _equal(same: Row[Any], given: dict[str, Any], digest: str) -> bool:
     if same.content_digest is not None:
         return bool(same.content_digest == digest)
     shared = {**same._mapping, "idempotency_fingerprint": same.idempotency_fingerprint or ""}
-    return content_digest("create_run", **{name: shared[name] for name in given}) == digest
+    left_out: dict[str, Any] = {"seed_traces": [], "pii_mapping": None}
+    return content_digest("create_run", **{name: shared[name] for name in given}, **left_out) == digest
 
 
 async def _insert(tx: Tx, run_id: str, given: dict[str, Any], digest: str) -> int | None:
@@ -228,7 +267,8 @@ async def update_run_meta(tx: Tx, run_id: str, patch: JsonObject, *, claim_epoch
     """
     await tx.begin(run_id)
     expression = patch_expression(tx, patch) if patch else None
-    if expression is not None and await _patched(tx, run_id, expression, claim_epoch):
+    keeps_mark = patch.get(META_LOOP, RECOVERABLE_LOOP) == RECOVERABLE_LOOP
+    if expression is not None and await _patched(tx, run_id, expression, claim_epoch, keeps_mark=keeps_mark):
         return None
     run = await tx.hold(run_id, UNSCOPED, runs.meta)
     tx.stale(run, claim_epoch, running=True)
@@ -237,22 +277,25 @@ async def update_run_meta(tx: Tx, run_id: str, patch: JsonObject, *, claim_epoch
     if expression is not None:
         raise tx.again()
     merged = literal({**(run.meta or {}), **patch}, runs.meta.type)
-    await _patched(tx, run_id, merged, claim_epoch)
+    await _patched(tx, run_id, merged, claim_epoch, keeps_mark=keeps_mark)
     return None
 
 
-async def _patched(tx: Tx, run_id: str, meta: Any, claim_epoch: int | None) -> bool:
+async def _patched(tx: Tx, run_id: str, meta: Any, claim_epoch: int | None, *, keeps_mark: bool) -> bool:
+    """Store the new meta. A run that nobody could take over any more loses the mark that says somebody may."""
     guard = [] if claim_epoch is None else [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
     renewal = {} if claim_epoch is None else tx.renewal()
+    if not keeps_mark:
+        renewal[runs.lease_expired_at] = None
     assignments = [(runs.meta, meta), (runs.updated_at, tx.now), *renewal.items()]
     return await tx.swap(run_id, guard, assignments) is not None
 
 
-def patch_expression(tx: Tx, patch: JsonObject) -> Any | None:
-    """The patched meta as an expression, where the database can and every key is plain; else None."""
+def patch_expression(tx: Tx, patch: JsonObject, document: Any = runs.meta) -> Any | None:
+    """The patched document as an expression, where the database can and every key is plain; else None."""
     if len(patch) > PATCH_MAX or not all(PATCHABLE.match(key) for key in patch):
         return None
-    return tx.store.json_patch_expr(runs.meta, SetFields(patch))
+    return tx.store.json_patch_expr(document, SetFields(patch))
 
 
 # -- reads ------------------------------------------------------------------------------------------------------------
