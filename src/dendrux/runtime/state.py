@@ -17,8 +17,10 @@ from typing import Any, Protocol
 from dendrux.runtime.blobs import BlobInfo, BlobKey, BlobReference, BlobStore, FailedBlob, GcResult
 from dendrux.runtime.values import (
     BlobEdge,
+    CancelPage,
     ConversationPage,
     CreateRunResult,
+    DelegationInfo,
     EventWrite,
     ExpiredLease,
     FailedRun,
@@ -27,12 +29,17 @@ from dendrux.runtime.values import (
     LLMInteractionRecord,
     LLMInteractionWrite,
     NoteRecord,
+    ParentRef,
     ReplayedToolCalls,
+    RunBrief,
     RunControl,
     RunEventRecord,
     RunRecord,
     SeedTrace,
     Submission,
+    SubtreeNodeRecord,
+    SubtreeRecord,
+    SubtreeSummary,
     SweepPage,
     SweptRun,
     ToolCallRecord,
@@ -40,6 +47,7 @@ from dendrux.runtime.values import (
     ToolCallWrite,
     TraceRecord,
     TraceWrite,
+    UsageRollup,
     UsageStats,
     UsageWrite,
 )
@@ -52,8 +60,10 @@ __all__ = [
     "BlobKey",
     "BlobReference",
     "BlobStore",
+    "CancelPage",
     "ConversationPage",
     "CreateRunResult",
+    "DelegationInfo",
     "EventWrite",
     "ExpiredLease",
     "FailedBlob",
@@ -63,13 +73,18 @@ __all__ = [
     "LLMInteractionWrite",
     "LeaseSweep",
     "NoteRecord",
+    "ParentRef",
     "ReplayedToolCalls",
+    "RunBrief",
     "RunControl",
     "RunEventRecord",
     "RunRecord",
     "SeedTrace",
     "StateStore",
     "Submission",
+    "SubtreeNodeRecord",
+    "SubtreeRecord",
+    "SubtreeSummary",
     "SweepPage",
     "SweptRun",
     "TenantScope",
@@ -78,6 +93,7 @@ __all__ = [
     "ToolCallWrite",
     "TraceRecord",
     "TraceWrite",
+    "UsageRollup",
     "UsageStats",
     "UsageWrite",
 ]
@@ -472,6 +488,45 @@ class StateStore(Protocol):
         self, run_id: str, note_ids: Sequence[str], *, iteration: int, claim_epoch: int | None = None
     ) -> int: ...
 
+    # -- blobs --------------------------------------------------------------------------------------------------------
+
+    async def put_blob(
+        self,
+        data: bytes,
+        *,
+        tenant_scope: str,
+        media_type: str = "application/octet-stream",
+        width: int = 0,
+        height: int = 0,
+        frame_count: int = 1,
+        ingest_transform: str | None = None,
+        blob_store: BlobStore | None = None,
+    ) -> BlobInfo: ...
+
+    async def read_blob(
+        self, sha256: str, *, tenant_scope: str, run_id: str | None = None, blob_store: BlobStore | None = None
+    ) -> bytes: ...
+
+    async def blob_info(self, sha256: str, *, tenant_scope: str) -> BlobInfo | None: ...
+
+    async def blob_references(
+        self, sha256: str, *, tenant_scope: str, limit: int = 1000, offset: int = 0
+    ) -> list[BlobReference]: ...
+
+    async def purge_blob(
+        self, sha256: str, *, tenant_scope: str, reason: str | None = None, blob_store: BlobStore | None = None
+    ) -> BlobInfo: ...
+
+    async def collect_garbage(
+        self,
+        *,
+        older_than: timedelta = timedelta(hours=24),
+        limit: int = 1000,
+        after: str | None = None,
+        tenant_scope: str | None = None,
+        blob_store: BlobStore | None = None,
+    ) -> GcResult: ...
+
     # -- listing ------------------------------------------------------------------------------------------------------
 
     async def list_runs(
@@ -501,6 +556,26 @@ class StateStore(Protocol):
     ) -> int: ...
 
     async def get_run_statuses(self, run_ids: Sequence[str]) -> dict[str, str]: ...
+
+    # -- delegation ---------------------------------------------------------------------------------------------------
+
+    async def cancel_subtree(
+        self, root_run_id: str, *, limit: int = 100, after: str | None = None, tenant_id: TenantScope = UNSCOPED
+    ) -> CancelPage: ...
+
+    async def get_delegation_info(
+        self, run_id: str, *, tenant_id: TenantScope = UNSCOPED
+    ) -> DelegationInfo | None: ...
+
+    async def child_runs_page(
+        self, run_id: str, *, limit: int = 100, after: str | None = None, tenant_id: TenantScope = UNSCOPED
+    ) -> list[RunBrief]: ...
+
+    async def get_subtree(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> SubtreeRecord | None: ...
+
+    async def run_usage(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> UsageRollup: ...
+
+    async def subtree_usage(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> UsageRollup: ...
 
     # -- lifecycle ----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from dendrux.runtime.values import (
     UsageStats,
     UsageWrite,
 )
+from dendrux.store import blobarguments
 from dendrux.store.ids import MintedId, new_id
 from dendrux.vocabulary import (
     FINALIZE_EVENTS,
@@ -32,6 +33,7 @@ from dendrux.vocabulary import (
     NAME_LENGTH,
     OPEN_STATUSES,
     PAUSED_STATUSES,
+    REASON_LENGTH,
     STATUSES,
     STATUSES_MAX,
     TERMINAL_EVENTS,
@@ -325,6 +327,11 @@ def event_write(event_type: str) -> Check:
     return check_type
 
 
+def blob_edges(name: str, value: Any) -> Any:
+    """References to blobs."""
+    return blobarguments.edges(name, value, EDGE)
+
+
 def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):
@@ -345,9 +352,19 @@ epoch = optional(integer(1, INT_MAX))
 index = integer(0, INT_MAX)
 known_status = one_of(STATUSES)
 
+EDGE: Final[dict[str, Check]] = {
+    "tenant_scope": blobarguments.scope,
+    "sha256": blobarguments.digest,
+    "owner_kind": kind,
+    "owner_id": title,
+    "ordinal": index,
+}
+"""The fields of a reference to a blob."""
+
 CHECKS: Final[dict[str, Check]] = {
     # runs and rows
     "run_id": row_id,
+    "root_run_id": row_id,
     "parent_run_id": optional(row_id),
     "retry_of_run_id": optional(row_id),
     "note_id": row_id,
@@ -448,6 +465,7 @@ CHECKS: Final[dict[str, Check]] = {
     "limit_per_run": integer(1, EVENTS_LIMIT_MAX),
     "offset": integer(0, TOKENS_MAX),
     "after": optional(row_id),
+    "cancel_subtree.after": optional(text),
     "after_sequence_index": optional(integer(-1, INT_MAX)),
     "after_order_index": optional(integer(-1, INT_MAX)),
     "get_traces_after.order_index": integer(-1, INT_MAX),
@@ -476,6 +494,23 @@ CHECKS: Final[dict[str, Check]] = {
     "tool_calls": several(written(ToolCallWrite, "row_id")),
     "interaction": optional(written(LLMInteractionWrite, "interaction_id")),
     "checkpoint_step.usage": optional(written(UsageWrite, "usage_id")),
+    # blobs
+    "put_blob.data": blobarguments.content,
+    "sha256": blobarguments.digest,
+    "tenant_scope": blobarguments.scope,
+    "collect_garbage.tenant_scope": optional(blobarguments.scope),
+    "collect_garbage.older_than": blobarguments.age,
+    "collect_garbage.after": optional(identifier(CURSOR_LENGTH)),
+    "read_blob.run_id": optional(row_id),
+    "purge_blob.reason": optional(identifier(REASON_LENGTH, empty=True)),
+    "media_type": kind,
+    "ingest_transform": optional(kind),
+    "width": index,
+    "height": index,
+    "frame_count": index,
+    "blob_store": optional(blobarguments.outside),
+    "blob_refs": optional(blob_edges),
+    "blob_refs_scope": optional(blobarguments.scope),
     # the rest
     "validate": optional(function),
     "sequence_index": anything,

@@ -11,8 +11,10 @@ from dendrux.store.binding import pages, reads, writes
 from dendrux.store.capabilities import StoreCapabilities
 from dendrux.store.hooks import Hooks
 from dendrux.store.ops import (
+    blobs,
     claims,
     control,
+    delegation,
     events,
     finish,
     leases,
@@ -130,10 +132,26 @@ class SQLStateStore(Hooks):
     get_notes = reads(notes.get_notes)
     mark_notes_delivered = writes(notes.mark_notes_delivered, lost="unknown")
 
+    # -- blobs --------------------------------------------------------------------------------------------------------
+    put_blob = pages(blobs.put_blob, announces=False)
+    read_blob = pages(blobs.read_blob, announces=False)
+    blob_info = reads(blobs.blob_info)
+    blob_references = reads(blobs.blob_references)
+    purge_blob = pages(blobs.purge_blob, announces=False)
+    collect_garbage = pages(blobs.collect_garbage, announces=False)
+
     # -- listing ------------------------------------------------------------------------------------------------------
     list_runs = reads(listing.list_runs)
     count_runs = reads(listing.count_runs)
     get_run_statuses = reads(listing.get_run_statuses)
+
+    # -- delegation ---------------------------------------------------------------------------------------------------
+    cancel_subtree = pages(delegation.cancel_subtree)
+    get_delegation_info = reads(delegation.get_delegation_info)
+    child_runs_page = reads(delegation.child_runs_page)
+    get_subtree = reads(delegation.get_subtree)
+    run_usage = reads(delegation.run_usage)
+    subtree_usage = reads(delegation.subtree_usage)
 
     # -- lifecycle ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ does not stop the page; only the read of the page itself can fail the call.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -35,12 +36,16 @@ class Pages:
     stopped: bool = False
     """The caller was cancelled."""
     current: Attempts | None = field(default=None)
+    away: asyncio.Future[Any] | None = field(default=None)
+    """What the call awaits outside the database."""
 
     def stop(self) -> None:
         """The caller is gone: the transaction in flight ends at its next boundary, and no other begins."""
         self.stopped = True
         if self.current is not None:
             self.current.stop()
+        if self.away is not None:
+            self.away.cancel()
 
     async def run(self) -> Any:
         """The operation's answer."""
@@ -61,6 +66,28 @@ class Pages:
         except PersistenceError as error:
             return FailedRun(run_id=run_id, code=error.code)
         return answer
+
+    async def write(self, body: Callable[[Tx], Awaitable[Outcome[T]]], lost: LostAck) -> T:
+        """One write transaction that ends the call when it fails."""
+        answer: T = await self._attempt(None, body, lost, reading=False)
+        return answer
+
+    async def outside(self, call: Awaitable[T]) -> T:
+        """Something that is no transaction, between two of them: a cancelled caller's call ends at once."""
+        if self.stopped:
+            close = getattr(call, "close", None)
+            if close is not None:
+                close()
+            raise Stopped
+        self.away = asyncio.ensure_future(call)
+        try:
+            return await self.away
+        except asyncio.CancelledError:
+            if self.stopped:
+                raise Stopped from None
+            raise
+        finally:
+            self.away = None
 
     async def _attempt(self, run_id: str | None, body: Callable[[Tx], Any], lost: LostAck, *, reading: bool) -> Any:
         if self.stopped:
