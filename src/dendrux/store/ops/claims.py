@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import false
 
 from dendrux.db.models import agent_runs
 from dendrux.errors import StoreOutcomeUnknown
-from dendrux.runtime.values import JsonObject
+from dendrux.runtime.values import JsonObject, Submission, ToolCallWrite, TraceWrite
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import OrderedAssignments
+from dendrux.store.ops.evidence import store_all
+from dendrux.store.ops.tool_calls import tool_call_entry
+from dendrux.store.ops.traces import trace_entry
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
 
@@ -94,6 +97,43 @@ async def submit_and_claim(
     if claimed is None:
         raise tx.again()
     return claimed.claim_epoch
+
+
+async def consume_submission(
+    tx: Tx,
+    run_id: str,
+    *,
+    claim_epoch: int,
+    consumption_id: str,
+    traces: Sequence[TraceWrite] = (),
+    tool_calls: Sequence[ToolCallWrite] = (),
+    pii_mapping: dict[str, str] | None = None,
+) -> Outcome[Submission | None]:
+    """Format 2: hand the submission to the run's owner, once, and store the rows that are made of it.
+
+    Ensures: the same consumption_id is handed it again and changes nothing; another is answered None, as is a run
+    without a submission.
+    Refuses: RunNotFoundError; ValueError on format 1; StaleClaimError; RunAlreadyTerminalError; WriteConflictError for
+    a known id or a taken position.
+    """
+    held = await tx.hold(run_id, UNSCOPED, runs.submission_id, runs.submission_data, runs.consumption_id)
+    tx.format_2_only(held, "get_pause_state")
+    tx.stale(held, claim_epoch)
+    tx.closed(held)
+    tx.stale(held, claim_epoch, running=True)
+    if held.submission_id is None or held.consumption_id not in (None, consumption_id):
+        return Unchanged(None)
+    submission = Submission(submission_id=held.submission_id, data=held.submission_data or {})
+    if held.consumption_id is not None:
+        return Unchanged(submission)
+    guard = [runs.claim_epoch == claim_epoch, runs.status == RUNNING, runs.consumption_id.is_(None)]
+    mapping = [] if pii_mapping is None else [(runs.pii_mapping, pii_mapping)]
+    consumed = [(runs.consumption_id, consumption_id), *mapping, *tx.renewal().items()]
+    if await tx.swap(run_id, guard, consumed) is None:
+        raise tx.again()
+    rows = [trace_entry(tx, run_id, trace, held.format) for trace in traces]
+    await store_all(tx, [*rows, *(tool_call_entry(tx, run_id, call, held.format) for call in tool_calls)])
+    return submission
 
 
 async def release_run_claim(tx: Tx, run_id: str, *, claim_epoch: int) -> Outcome[bool]:

@@ -1,10 +1,13 @@
-"""The path that every plain write by identity takes: traces, tool calls, usage, interactions, events."""
+"""How rows of a run are stored: one by identity, as plain writes do, or several with the change they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
+from sqlalchemy import insert, or_, select
+
+from dendrux.store.statements import owner_of
 from dendrux.store.tx import Appended, Entry, Facts, Tx
 
 
@@ -46,3 +49,37 @@ async def store_once(
         if claim_epoch is not None:
             raise tx.again()  # the fence holds now: the run was changed between the two statements
     return await tx.append(row)
+
+
+IN_MAX: Final = 500
+"""Values in one IN list."""
+
+
+async def store_all(tx: Tx, entries: Sequence[Entry]) -> None:
+    """Insert rows that belong to a change of their run, in one statement for each table.
+
+    The change has the identity, so a row that exists already is in the way, whatever it holds. The keys find it; a
+    fresh transaction then says so.
+
+    Refuses: WriteConflictError when an id is known or a position is taken.
+    """
+    tables = {entry.table.name: entry.table for entry in entries}
+    for name, table in tables.items():
+        rows = [entry for entry in entries if entry.table.name == name]
+        places = [entry.position[1] for entry in rows if entry.position is not None]
+        if len({entry.id for entry in rows}) < len(rows) or len(set(places)) < len(places):
+            raise tx.conflict()
+        for start in range(0, len(rows) if tx.settling else 0, IN_MAX):
+            if await _in_the_way(tx, rows[start : start + IN_MAX]):
+                raise tx.conflict()
+        await tx.result(insert(table), [entry.values for entry in rows])
+
+
+async def _in_the_way(tx: Tx, rows: Sequence[Entry]) -> bool:
+    """Whether a row holds an id or a position of these rows of one table."""
+    table, owner = rows[0].table, owner_of(rows[0].table)
+    ways = [table.c.id.in_([entry.id for entry in rows])]
+    if rows[0].position is not None:
+        taken = rows[0].position[0].in_([entry.position[1] for entry in rows if entry.position is not None])
+        ways.append((owner == rows[0].values[owner.key]) & taken)
+    return await tx.row(select(table.c.id).where(or_(*ways)).limit(1)) is not None

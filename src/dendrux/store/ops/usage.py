@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import Table
 
 from dendrux.db.models import llm_interactions, token_usage
-from dendrux.runtime.values import JsonObject, LLMInteractionRecord, UsageStats
+from dendrux.runtime.values import JsonObject, LLMInteractionRecord, LLMInteractionWrite, UsageStats, UsageWrite
 from dendrux.store import records
 from dendrux.store.digest import content_digest, usage_columns
 from dendrux.store.ops.evidence import store_once
-from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
+from dendrux.store.tx import Entry, Outcome, Tx, Unchanged
 
 interactions = llm_interactions.c
 
@@ -22,8 +22,42 @@ def _row(
     tx: Tx, table: Table, run_id: str, row_id: str | None, digest: str, shown: dict[str, Any], usage: UsageStats
 ) -> Entry:
     columns = {**usage_columns(usage), "cost_usd": usage.cost_usd}
-    values = {"id": row_id, "agent_run_id": run_id, **shown, **columns, "content_digest": digest, "created_at": tx.now}
+    given = None if row_id is None else str(row_id)
+    values = {"id": given, "agent_run_id": run_id, **shown, **columns, "content_digest": digest, "created_at": tx.now}
     return Entry(table=table, values=values)
+
+
+def usage_entry(tx: Tx, run_id: str, write: UsageWrite) -> Entry:
+    """A usage row to store, the same row whichever operation stores it."""
+    shown = {
+        "iteration_index": write.iteration_index,
+        "model": write.model,
+        "provider": write.provider,
+        "duration_ms": write.duration_ms,
+        "meta": write.meta,
+    }
+    digest = content_digest("save_usage", usage=write.usage, **shown)
+    return _row(tx, token_usage, run_id, write.usage_id, digest, shown, write.usage)
+
+
+def interaction_entry(tx: Tx, run_id: str, write: LLMInteractionWrite) -> Entry:
+    """A call of a model to store, the same row whichever operation stores it."""
+    shown = {
+        "iteration_index": write.iteration_index,
+        "model": write.model,
+        "provider": write.provider,
+        "duration_ms": write.duration_ms,
+        "semantic_request": write.semantic_request,
+        "semantic_response": write.semantic_response,
+        "provider_request": write.provider_request,
+        "provider_response": write.provider_response,
+        "guardrail_findings": write.guardrail_findings,
+    }
+    digest = content_digest("save_llm_interaction", usage=write.usage, **shown)
+    row = _row(tx, llm_interactions, run_id, write.interaction_id, digest, shown, write.usage)
+    # The earlier release kept every column but total_tokens.
+    columns = (name for name in usage_columns(write.usage) if name != "total_tokens")
+    return replace(row, shared=(*shown, *columns))
 
 
 async def save_usage(
@@ -43,19 +77,16 @@ async def save_usage(
 
     Refuses: RunNotFoundError, WriteConflictError, StaleClaimError.
     """
-    shown = {
-        "iteration_index": iteration_index,
-        "model": model,
-        "provider": provider,
-        "duration_ms": duration_ms,
-        "meta": meta,
-    }
-    digest = content_digest("save_usage", usage=usage, **shown)
-
-    def entry(_run: Facts) -> Entry:
-        return _row(tx, token_usage, run_id, usage_id, digest, shown, usage)
-
-    appended = await store_once(tx, run_id, claim_epoch, entry)
+    write = UsageWrite(
+        iteration_index=iteration_index,
+        usage=usage,
+        model=model,
+        provider=provider,
+        duration_ms=duration_ms,
+        meta=meta,
+        usage_id=usage_id,
+    )
+    appended = await store_once(tx, run_id, claim_epoch, lambda _: usage_entry(tx, run_id, write))
     return None if appended.fresh else Unchanged(None)
 
 
@@ -80,26 +111,20 @@ async def save_llm_interaction(
 
     Refuses: RunNotFoundError, WriteConflictError, StaleClaimError.
     """
-    shown = {
-        "iteration_index": iteration_index,
-        "model": model,
-        "provider": provider,
-        "duration_ms": duration_ms,
-        "semantic_request": semantic_request,
-        "semantic_response": semantic_response,
-        "provider_request": provider_request,
-        "provider_response": provider_response,
-        "guardrail_findings": guardrail_findings,
-    }
-    digest = content_digest("save_llm_interaction", usage=usage, **shown)
-
-    def entry(_run: Facts) -> Entry:
-        row = _row(tx, llm_interactions, run_id, interaction_id, digest, shown, usage)
-        # The earlier release kept every column but total_tokens.
-        columns = (name for name in usage_columns(usage) if name != "total_tokens")
-        return replace(row, shared=(*shown, *columns))
-
-    appended = await store_once(tx, run_id, claim_epoch, entry)
+    write = LLMInteractionWrite(
+        iteration_index=iteration_index,
+        usage=usage,
+        model=model,
+        provider=provider,
+        duration_ms=duration_ms,
+        semantic_request=semantic_request,
+        semantic_response=semantic_response,
+        provider_request=provider_request,
+        provider_response=provider_response,
+        guardrail_findings=guardrail_findings,
+        interaction_id=interaction_id,
+    )
+    appended = await store_once(tx, run_id, claim_epoch, lambda _: interaction_entry(tx, run_id, write))
     return None if appended.fresh else Unchanged(None)
 
 
