@@ -119,6 +119,8 @@ class StateStore(Protocol):
         idempotency_key: str | None = None,
         idempotency_fingerprint: str | None = None,
         retry_of_run_id: str | None = None,
+        blob_refs: Sequence[BlobEdge] | None = None,
+        blob_refs_scope: str | None = None,
         seed_traces: Sequence[SeedTrace] = (),
         pii_mapping: dict[str, str] | None = None,
         parent_claim_epoch: int | None = None,
@@ -161,6 +163,8 @@ class StateStore(Protocol):
         submission_id: str | None = None,
         validate: Callable[[JsonObject], None] | None = None,
         tenant_id: TenantScope = UNSCOPED,
+        blob_refs: Sequence[BlobEdge] | None = None,
+        blob_refs_scope: str | None = None,
     ) -> int | None: ...
 
     async def consume_submission(
@@ -337,6 +341,8 @@ class StateStore(Protocol):
         trace_id: str | None = None,
         trace_kind: TraceKind = "message",
         claim_epoch: int | None = None,
+        blob_refs: Sequence[BlobEdge] | None = None,
+        blob_refs_scope: str | None = None,
     ) -> None: ...
 
     async def get_traces(self, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[TraceRecord]: ...
@@ -367,6 +373,8 @@ class StateStore(Protocol):
         row_id: str | None = None,
         outcome: str | None = None,
         claim_epoch: int | None = None,
+        blob_refs: Sequence[BlobEdge] | None = None,
+        blob_refs_scope: str | None = None,
     ) -> None: ...
 
     async def start_tool_call(
@@ -400,6 +408,8 @@ class StateStore(Protocol):
         trace: TraceWrite,
         event: EventWrite,
         pii_mapping: dict[str, str] | None = None,
+        blob_refs: Sequence[BlobEdge] | None = None,
+        blob_refs_scope: str | None = None,
     ) -> int: ...
 
     async def get_replayed_tool_calls(

@@ -9,9 +9,10 @@ from sqlalchemy import false
 
 from dendrux.db.models import agent_runs
 from dendrux.errors import StoreOutcomeUnknown
-from dendrux.runtime.values import JsonObject, Submission, ToolCallWrite, TraceWrite
+from dendrux.runtime.values import BlobEdge, JsonObject, Submission, ToolCallWrite, TraceWrite
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import OrderedAssignments
+from dendrux.store.ops._references import digested, refer
 from dendrux.store.ops.evidence import store_all
 from dendrux.store.ops.tool_calls import tool_call_entry
 from dendrux.store.ops.traces import trace_entry
@@ -58,15 +59,17 @@ async def submit_and_claim(
     submission_id: str | None = None,
     validate: Callable[[JsonObject], None] | None = None,
     tenant_id: TenantScope = UNSCOPED,
+    blob_refs: Sequence[BlobEdge] | None = None,
+    blob_refs_scope: str | None = None,
 ) -> Outcome[int | None]:
     """Take a paused run and leave a submission beside its document: the new epoch, or None when lost.
 
     `validate(document)` runs inside the transaction, may run again when it is retried, and must not call the store.
 
     Refuses: RunNotFoundError; WriteConflictError when the id holds other content; StoreOutcomeUnknown while the same
-    submission is unconsumed: somebody owns that claim, and it may not be this caller.
+    submission is unconsumed: somebody owns that claim, and it may not be this caller; BlobNotFoundError.
     """
-    digest = content_digest("submit_and_claim", submitted_data=submitted_data)
+    digest = content_digest("submit_and_claim", submitted_data=submitted_data, **digested(blob_refs))
     run = await tx.hold(
         run_id,
         tenant_id,
@@ -96,6 +99,7 @@ async def submit_and_claim(
     claimed = await tx.swap(run_id, [runs.claim_epoch == run.claim_epoch], [*_claim(tx), *submission])
     if claimed is None:
         raise tx.again()
+    await refer(tx, run_id, blob_refs, blob_refs_scope)
     return claimed.claim_epoch
 
 

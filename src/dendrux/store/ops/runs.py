@@ -10,12 +10,13 @@ from sqlalchemy import Row, Select, case, literal, literal_column, select, true
 
 from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, settings
 from dendrux.errors import IdempotencyConflictError, RunClosedError, RunNotFoundError, StaleClaimError
-from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord, SeedTrace, TraceWrite
+from dendrux.runtime.values import BlobEdge, CreateRunResult, JsonObject, RunRecord, SeedTrace, TraceWrite
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.digest import given as written
 from dendrux.store.hookvalues import ConflictSpec, SelectSource, SetFields
 from dendrux.store.ids import new_id
+from dendrux.store.ops._references import digested, refer
 from dendrux.store.ops.evidence import store_all
 from dendrux.store.ops.traces import trace_entry
 from dendrux.store.statements import scoped
@@ -74,6 +75,8 @@ async def create_run(
     idempotency_key: str | None = None,
     idempotency_fingerprint: str | None = None,
     retry_of_run_id: str | None = None,
+    blob_refs: Sequence[BlobEdge] | None = None,
+    blob_refs_scope: str | None = None,
     seed_traces: Sequence[SeedTrace] = (),
     pii_mapping: dict[str, str] | None = None,
     parent_claim_epoch: int | None = None,
@@ -84,7 +87,7 @@ async def create_run(
     content is `created` again.
     Refuses: RunNotFoundError for a parent or retried run of another tenant, ValueError for a level that does not fit
     and for seeds where runs are of format 1, IdempotencyConflictError, WriteConflictError, StaleClaimError,
-    RunClosedError.
+    RunClosedError, BlobNotFoundError.
     """
     given: dict[str, Any] = {
         "agent_name": agent_name,
@@ -100,7 +103,7 @@ async def create_run(
         "retry_of_run_id": retry_of_run_id,
     }
     seeds = [written(seed) for seed in seed_traces]
-    digest = content_digest("create_run", **given, seed_traces=seeds, pii_mapping=pii_mapping)
+    digest = content_digest("create_run", **given, seed_traces=seeds, pii_mapping=pii_mapping, **digested(blob_refs))
     parent = await _parent(tx, parent_run_id, tenant_id, delegation_level)
     if retry_of_run_id is not None and retry_of_run_id != parent_run_id:
         await _related(tx, retry_of_run_id, tenant_id)
@@ -117,6 +120,7 @@ async def create_run(
             if storage_format == 1:
                 raise ValueError("seed_traces is not for a run of format 1: use save_trace")
             await store_all(tx, _seeds(tx, run_id, seed_traces))
+        await refer(tx, run_id, blob_refs, blob_refs_scope)
         return CreateRunResult(run_id=run_id, outcome="created", status=RUNNING, format=storage_format, claim_epoch=1)
     found = await _existing(tx, run_id, given, digest)
     if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NoReturn
@@ -13,6 +13,7 @@ from sqlalchemy import Row, Update, and_, update
 from dendrux.db.models import agent_runs, run_events, tool_calls
 from dendrux.errors import RunNotFoundError, ToolCallNotStartedError
 from dendrux.runtime.values import (
+    BlobEdge,
     EventWrite,
     JsonObject,
     ReplayedToolCalls,
@@ -25,6 +26,7 @@ from dendrux.store import records
 from dendrux.store.arguments import json_value
 from dendrux.store.digest import content_digest, given
 from dendrux.store.ids import derived_id
+from dendrux.store.ops._references import Edges, digested, refer
 from dendrux.store.ops.events import written_event
 from dendrux.store.ops.evidence import store_once
 from dendrux.store.ops.traces import trace_entry
@@ -49,7 +51,9 @@ def _no_constant(word: str) -> NoReturn:
     raise ValueError(word)
 
 
-def tool_call_entry(tx: Tx, run_id: str, call: ToolCallWrite, storage_format: int) -> Entry:
+def tool_call_entry(
+    tx: Tx, run_id: str, call: ToolCallWrite, storage_format: int, refs: Edges = None
+) -> Entry:
     """A call in one piece, the same row whichever operation stores it."""
     shown = {
         "tool_call_id": call.tool_call_id,
@@ -71,7 +75,7 @@ def tool_call_entry(tx: Tx, run_id: str, call: ToolCallWrite, storage_format: in
         "agent_run_id": run_id,
         **shown,
         "position_key": place,
-        "content_digest": content_digest("save_tool_call", **shown),
+        "content_digest": content_digest("save_tool_call", **shown, **digested(refs)),
         "completed_at": tx.now,
         "created_at": tx.now,
         "updated_at": tx.now,
@@ -97,10 +101,12 @@ async def save_tool_call(
     row_id: str | None = None,
     outcome: str | None = None,
     claim_epoch: int | None = None,
+    blob_refs: Sequence[BlobEdge] | None = None,
+    blob_refs_scope: str | None = None,
 ) -> Outcome[None]:
     """Store a tool call with its result. On format 2 one row holds a tool call id.
 
-    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError, RunAlreadyTerminalError.
+    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError, RunAlreadyTerminalError, BlobNotFoundError.
     """
     write = ToolCallWrite(
         tool_call_id=tool_call_id,
@@ -119,10 +125,13 @@ async def save_tool_call(
     )
 
     def entry(run: Facts) -> Entry:
-        return tool_call_entry(tx, run_id, write, run.format)
+        return tool_call_entry(tx, run_id, write, run.format, blob_refs)
 
     appended = await store_once(tx, run_id, claim_epoch, entry, final=True)
-    return None if appended.fresh else Unchanged(None)
+    if not appended.fresh:
+        return Unchanged(None)
+    await refer(tx, run_id, blob_refs, blob_refs_scope)
+    return None
 
 
 HELD: Final = records.TOOL_CALL.add_columns(calls.agent_run_id.label("owner"), calls.content_digest, calls.start_digest)
@@ -247,12 +256,15 @@ async def complete_tool_call(
     trace: TraceWrite,
     event: EventWrite,
     pii_mapping: dict[str, str] | None = None,
+    blob_refs: Sequence[BlobEdge] | None = None,
+    blob_refs_scope: str | None = None,
 ) -> Outcome[int]:
     """Store what a started call came to: result, observation, `tool.completed` event and mapping, together.
 
     Ensures: answers the event's index; a repeat of a completion with the same content answers the first index.
     Refuses: RunNotFoundError; ValueError on format 1; WriteConflictError for another completion, an intent of another
-    epoch, and ids or a position that are taken; StaleClaimError; RunAlreadyTerminalError; ToolCallNotStartedError.
+    epoch, and ids or a position that are taken; StaleClaimError; RunAlreadyTerminalError; ToolCallNotStartedError;
+    BlobNotFoundError.
     """
     result = {
         "result": decoded(result_payload),
@@ -263,7 +275,12 @@ async def complete_tool_call(
         "meta": meta,
     }
     digest = content_digest(
-        "complete_tool_call", **result, trace=given(trace), event=given(event), pii_mapping=pii_mapping
+        "complete_tool_call",
+        **result,
+        trace=given(trace),
+        event=given(event),
+        pii_mapping=pii_mapping,
+        **digested(blob_refs),
     )
     trace_id = trace.trace_id or derived_id(row_id, "observation")
     event_id = event.event_id or derived_id(row_id, TOOL_COMPLETED)
@@ -273,7 +290,9 @@ async def complete_tool_call(
         done = {**result, "trace_id": trace_id, "content_digest": digest, "completed_at": tx.now, "updated_at": tx.now}
         if (await tx.result(_completion(run_id, row_id, claim_epoch, done))).rowcount:
             await tx.added(trace_entry(tx, run_id, replace(trace, trace_id=trace_id), run.format))
-            return await tx.added(written_event(tx, run_id, event, event_id, digest))
+            index = await tx.added(written_event(tx, run_id, event, event_id, digest))
+            await refer(tx, run_id, blob_refs, blob_refs_scope)
+            return index
         repeated = await _completed(tx, run_id, row_id, digest, event_id)
         if repeated is not None:
             return Unchanged(repeated)

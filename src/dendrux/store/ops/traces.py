@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row, Select, func, select
 
 from dendrux.db.models import react_traces
-from dendrux.runtime.values import ConversationPage, JsonObject, TraceRecord, TraceWrite
+from dendrux.runtime.values import BlobEdge, ConversationPage, JsonObject, TraceRecord, TraceWrite
 from dendrux.store import records
 from dendrux.store.digest import content_digest
+from dendrux.store.ops._references import Edges, digested, refer
 from dendrux.store.ops.evidence import store_once
 from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import TraceKind
@@ -17,8 +19,8 @@ from dendrux.vocabulary import TraceKind
 traces = react_traces.c
 
 
-def trace_entry(tx: Tx, run_id: str, trace: TraceWrite, storage_format: int) -> Entry:
-    """A message to store, the same row whichever operation stores it."""
+def trace_entry(tx: Tx, run_id: str, trace: TraceWrite, storage_format: int, refs: Edges = None) -> Entry:
+    """A message to store, the same row whichever operation stores it. Its references are a part of its content."""
     shown = {
         "role": trace.role,
         "content": trace.content,
@@ -32,7 +34,7 @@ def trace_entry(tx: Tx, run_id: str, trace: TraceWrite, storage_format: int) -> 
         "agent_run_id": run_id,
         **shown,
         "position_key": place,
-        "content_digest": content_digest("save_trace", **shown),
+        "content_digest": content_digest("save_trace", **shown, **digested(refs)),
         "created_at": tx.now,
         "updated_at": tx.now,
     }
@@ -50,20 +52,25 @@ async def save_trace(
     trace_id: str | None = None,
     trace_kind: TraceKind = "message",
     claim_epoch: int | None = None,
+    blob_refs: Sequence[BlobEdge] | None = None,
+    blob_refs_scope: str | None = None,
 ) -> Outcome[None]:
     """Append a message to the conversation. On format 2 one message holds an order index.
 
-    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError, RunAlreadyTerminalError.
+    Refuses: RunNotFoundError, WriteConflictError, StaleClaimError, RunAlreadyTerminalError, BlobNotFoundError.
     """
     write = TraceWrite(
         role=role, content=content, order_index=order_index, meta=meta, trace_id=trace_id, trace_kind=trace_kind
     )
 
     def entry(run: Facts) -> Entry:
-        return trace_entry(tx, run_id, write, run.format)
+        return trace_entry(tx, run_id, write, run.format, blob_refs)
 
     appended = await store_once(tx, run_id, claim_epoch, entry, final=True)
-    return None if appended.fresh else Unchanged(None)
+    if not appended.fresh:
+        return Unchanged(None)
+    await refer(tx, run_id, blob_refs, blob_refs_scope)
+    return None
 
 
 async def get_traces(tx: Tx, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[TraceRecord]:
