@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from dendrux.runtime.values import UsageStats
-from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, UNSCOPED
+from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
+from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, TOOL_COMPLETED, TOOL_STARTED, UNSCOPED
 from dendrux_model import operations as ops
 from dendrux_model.world import Run, World
 
@@ -210,7 +210,20 @@ class Arguments:
             event_id=self.fresh("e", "events"),
             status=status,
             event_type=event_type,
+            trace=self.pick([None, None, self.last_message(run)]),
             **self.ending(run),
+        )
+
+    def last_message(self, run: str) -> TraceWrite:
+        """The message that ends a conversation, behind all others first."""
+        record = self.record(run)
+        behind = max((trace.order_index for trace in record.traces), default=-1) + 1 if record else 0
+        return TraceWrite(
+            role="assistant",
+            content=self.pick(TEXTS),
+            order_index=self.pick([behind, 0]),
+            trace_id=self.fresh("m", "traces"),
+            trace_kind="final",
         )
 
     def ending(self, run: str) -> dict[str, Any]:
@@ -293,6 +306,56 @@ class Arguments:
             row_id=self.fresh("c", "tool_calls"),
             claim_epoch=self.epoch(run),
         )
+
+    def start_tool_call(self) -> ops.Operation:
+        run = self.run()
+        record = self.record(run)
+        open_calls = [call for call in record.tool_calls if call.started and not call.completed] if record else []
+        number = len(record.tool_calls) if record else 0
+        row_id = self.pick([f"{run}-k{number}", *(f"{run}-k{i}" for i in range(number))])
+        if open_calls and record is not None and open_calls[-1].started_epoch != record.claim_epoch:
+            row_id = self.pick([str(open_calls[-1].id), row_id])
+        return ops.StartToolCall(
+            run_id=run,
+            row_id=row_id,
+            tool_call_id=f"call of {row_id}",
+            tool_name="search",
+            claim_epoch=self.epoch(run, required=True),
+            event=EventWrite(event_type=TOOL_STARTED, event_id=f"{row_id}-begun"),
+            params=self.pick([None, None, None, {"n": 1}]),
+        )
+
+    def complete_tool_call(self) -> ops.Operation:
+        run = self.run()
+        record = self.record(run)
+        begun = [str(call.id) for call in record.tool_calls if call.started] if record else []
+        waiting = [str(call.id) for call in record.tool_calls if not call.completed] if record else []
+        row_id = self.pick([*waiting[-1:], *begun, "unknown"])
+        return ops.CompleteToolCall(
+            run_id=run,
+            row_id=row_id,
+            claim_epoch=self.epoch(run, required=True),
+            trace=TraceWrite(
+                role="tool",
+                content=self.pick(TEXTS),
+                order_index=self.pick([max((trace.order_index for trace in record.traces), default=-1) + 1, 0])
+                if record
+                else 0,
+                trace_id=self.pick([f"{row_id}-seen", None]),
+                trace_kind="observation",
+            ),
+            event=EventWrite(
+                event_type=TOOL_COMPLETED, event_id=self.pick([f"{row_id}-done", None]), data=self.document()
+            ),
+            result_payload=self.pick(['{"ok": 1}', "1.0", "not json"]),
+            success=self.pick([True, False]),
+            outcome=self.pick([None, "completed"]),
+            pii_mapping=self.pick([None, {"<A>": "x"}]),
+        )
+
+    def get_replayed_tool_calls(self) -> ops.Operation:
+        run = self.run()
+        return ops.GetReplayedToolCalls(run_id=run, limit=self.pick([100, 1]), tenant_id=self.scope(run))
 
     def get_tool_calls(self) -> ops.Operation:
         return ops.GetToolCalls(run_id=self.run(), iteration_index=self.pick([None, 0, 1]))

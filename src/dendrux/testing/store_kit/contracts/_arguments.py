@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.testing.driver import NAMESPACE_LENGTH
 from dendrux.testing.execution import Execution
 from dendrux.testing.store_kit.contract import Situation, contract
@@ -51,6 +51,39 @@ VALUES: Final = (NAN, [INFINITY], HALF, {"k": [HALF]})
 COSTS: Final = tuple(UsageStats(cost_usd=cost) for cost in (NAN, INFINITY, -0.5, 2.0 * MONEY_MAX))
 PAUSED: Final = ("", "running", "success", "pending", "nonsense", "x" * (TYPE_LENGTH + 1), 7)
 TERMINAL: Final = ("", "running", "paused", "pending", "nonsense", 7)
+EVENTS: Final = (
+    None,
+    "tool.started",
+    EventWrite(event_type=""),
+    EventWrite(event_type="llm.completed"),
+    *(
+        EventWrite(**{"event_type": event_type, **wrong})
+        for event_type in ("tool.started", "tool.completed")
+        for wrong in (
+            {"event_id": ""},
+            {"event_id": "a\u0000b"},
+            {"data": {"n": NAN}},
+            {"data": [1]},
+            {"iteration_index": -1},
+            {"correlation_id": HALF},
+        )
+    ),
+)
+MESSAGES: Final = (
+    "a message",
+    *(
+        TraceWrite(**{"role": "tool", "content": "x", "order_index": 9, **wrong})
+        for wrong in (
+            {"role": ""},
+            {"content": HALF},
+            {"order_index": -1},
+            {"order_index": True},
+            {"meta": {"n": INFINITY}},
+            {"trace_id": ""},
+            {"trace_kind": "nonsense"},
+        )
+    ),
+)
 LISTS: Final = {
     "run_ids": (("",), ("a\u0000b",), tuple(f"r{i}" for i in range(STATUSES_MAX + 1))),
     "note_ids": (("",), ("a\u0000b",)),
@@ -115,6 +148,8 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
         NUMBERS,
     ),
     **LISTS,
+    "event": EVENTS,
+    "trace": MESSAGES,
     "tenant_id": NAMES[1:],  # the empty tenant is one
     "idempotency_fingerprint": text(ID_LENGTH)[1:],
     "event_type": text(TYPE_LENGTH),
@@ -175,5 +210,6 @@ for called in samples():
         f"basic.{called.method}.bad_arguments",
         f"{called.method} refuses bad arguments with a ValueError or TypeError before it looks at anything.",
         check=Refuses(called.before, bad),
+        capability=called.capability,
         cause="An argument reaches the database unchecked: check every argument before the first statement.",
     )

@@ -43,7 +43,8 @@ def settled(sample: Sample) -> Program:
         look = Do(GetRun(run_id=call.run_id))
         rival = (claimed(expected_status=call.expected_status),) if hasattr(call, "expected_status") else ()
         return (look, *rival, Do(call))
-    again = expected((*sample.before, Do(call)), call) if call.lost_ack in ("identity", "natural") else None
+    repeatable = call.lost_ack in ("identity", "natural")
+    again = expected((*sample.before, Do(call)), call, sample.formats) if repeatable else None
     return (Look(), Do(call, expect=again if isinstance(again, Returned) else None))
 
 

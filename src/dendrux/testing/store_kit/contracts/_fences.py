@@ -86,8 +86,9 @@ def fence(sample: Sample) -> None:
             state.promise.format(sample.method) + ", and the attempt leaves no trace.",
             *state.before,
             Look(),
-            Do(call, expect=expected(state.before, call)),
+            Do(call, expect=expected(state.before, call, sample.formats)),
             group="fenced_writes",
+            needs=sample.needs,
             cause=CAUSE,
         )
     call = replace(sample.operation, claim_epoch=OWNER)
@@ -95,8 +96,9 @@ def fence(sample: Sample) -> None:
         f"fenced_writes.{sample.method}.accepts_owner",
         f"The owner of a running run can use {sample.method} on it.",
         *sample.before,
-        Do(call, expect=expected(sample.before, call)),
+        Do(call, expect=expected(sample.before, call, sample.formats)),
         group="fenced_writes",
+        needs=sample.needs,
         cause=CAUSE_OWNER,
     )
 

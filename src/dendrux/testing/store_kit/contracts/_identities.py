@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from dendrux.testing.store_kit.contracts._states import (
     world_after,
 )
 from dendrux.vocabulary import RUNNING, TERMINAL_STATUSES
-from dendrux_model.outcomes import CONFLICT, Outcome, Returned
+from dendrux_model.outcomes import CONFLICT, Outcome, Refused, Returned
 from dendrux_model.programs import Do, Look, Program
 from dendrux_model.world import find
 
@@ -41,17 +42,22 @@ LATER: Final = (
 )
 
 
-def repeated(before: Program, call: Any) -> Outcome:
-    """The answer of a repeat, which must change nothing, on both formats alike."""
-    outcome = expected(before, call)
-    if not isinstance(outcome, Returned) or any(changes(before, call, form) for form in (1, 2)):
+EARLIER: Final = (
+    "The identity is looked at before the fence, so work is handed to somebody who does not own the run any more."
+)
+
+
+def repeated(before: Program, call: Any, formats: tuple[int, ...] = (1, 2)) -> Outcome:
+    """The answer of a repeat, which must change nothing, on these formats alike."""
+    outcome = expected(before, call, formats)
+    if not isinstance(outcome, Returned) or any(changes(before, call, form) for form in formats):
         raise ValueError(f"{call.method}: not a repeat according to the model")
     return outcome
 
 
 def moved_on(before: Program) -> Program:
     """The run under a later owner; nothing more when it has ended."""
-    run = find(world_after(before, 1), "r")
+    run = find(world_after(before, 2), "r")
     assert run is not None
     if run.status in TERMINAL_STATUSES:
         return before
@@ -61,7 +67,7 @@ def moved_on(before: Program) -> Program:
 
 def over(before: Program) -> Program:
     """The run after its end."""
-    run = find(world_after(before, 1), "r")
+    run = find(world_after(before, 2), "r")
     return before if run is not None and run.status in TERMINAL_STATUSES else (*before, ended())
 
 
@@ -73,7 +79,11 @@ def identity(sample: Sample) -> None:
     by_id = f"{call.identity}"
 
     def repeats(claim: str, promise: str, *steps: Any, cause: str = TWICE) -> None:
-        contract(f"retry_ids.{method}.{claim}", promise, *steps, group="retry_ids", cause=cause)
+        needs = sample.needs
+        contract(f"retry_ids.{method}.{claim}", promise, *steps, group="retry_ids", cause=cause, needs=needs)
+
+    def again(before: Program, one: Any = call) -> Outcome:
+        return repeated(before, one, sample.formats)
 
     once = f"{method} repeated with the same {by_id} and content is stored once"
     if method in UNSEEN:
@@ -83,8 +93,8 @@ def identity(sample: Sample) -> None:
         f"{once} and answered the same.",
         *done,
         Look(),
-        Do(call, expect=repeated(done, call)),
-        Do(call, expect=repeated(done, call)),
+        Do(call, expect=again(done)),
+        Do(call, expect=again(done)),
     )
     repeats(
         "other_content_conflicts",
@@ -94,14 +104,21 @@ def identity(sample: Sample) -> None:
         *(Do(other, expect=CONFLICT) for other in others(sample, call)),
         cause=OTHER,
     )
+    if call.fence_first:
+        fenced_repeats(sample, call, done, repeats)
+        return
     later = moved_on(done)
     repeats(
         "repeats_under_a_later_epoch",
         f"{method} is recognised as a repeat after the run got another owner, under the old epoch and without one.",
         *later,
         Look(),
-        Do(call, expect=repeated(later, call)),
-        *((Do(replace(call, claim_epoch=None), expect=repeated(later, call)),) if call.fenced else ()),
+        Do(call, expect=again(later)),
+        *(
+            (Do(replace(call, claim_epoch=None), expect=again(later, replace(call, claim_epoch=None))),)
+            if call.fenced and not call.owners_only
+            else ()
+        ),
         cause=LATER,
     )
     repeats(
@@ -109,7 +126,7 @@ def identity(sample: Sample) -> None:
         f"{method} is recognised as a repeat after the run has ended.",
         *over(done),
         Look(),
-        Do(call, expect=repeated(over(done), call)),
+        Do(call, expect=again(over(done))),
         cause=LATER,
     )
     if call.identity != "run_id":
@@ -119,9 +136,39 @@ def identity(sample: Sample) -> None:
             born("s"),
             *done,
             Look(),
-            Do(replace(call, run_id="s", **({"claim_epoch": None} if call.fenced else {})), expect=CONFLICT),
+            Do(in_other_run(call), expect=CONFLICT),
             cause=OTHER,
         )
+
+
+def in_other_run(call: Any) -> Any:
+    """The call on a run that was just born: by its owner where nobody else may call, else by no owner."""
+    epoch = {"claim_epoch": 1 if call.owners_only else None} if call.fenced else {}
+    return replace(call, run_id="s", **epoch)
+
+
+def fenced_repeats(sample: Sample, call: Any, done: Program, repeats: Callable[..., None]) -> None:
+    """The contracts of an operation whose fence comes before its identity, because it hands out or orders work."""
+    method, by_id = sample.method, f"{call.identity}"
+    states = (
+        ("repeats_under_a_later_epoch", "after the run got another owner", moved_on(done)),
+        ("repeats_after_the_end", "after the run has ended", over(done)),
+    )
+    for claim, when, before in states:
+        refusal = expected(before, call, sample.formats)
+        if not isinstance(refusal, Refused):
+            raise ValueError(f"{method}: the model does not refuse a repeat {when}")
+        promise = f"{method} is refused to its former owner {when}, also as a repeat."
+        repeats(claim, promise, *before, Look(), Do(call, expect=refusal), cause=EARLIER)
+    repeats(
+        "other_run_conflicts",
+        f"{method} with a {by_id} that a row of another run has is a write conflict and changes neither run.",
+        born("s"),
+        *done,
+        Look(),
+        Do(in_other_run(call), expect=CONFLICT),
+        cause=OTHER,
+    )
 
 
 def others(sample: Sample, call: Any) -> list[Any]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
-from dendrux.testing.store_kit.contracts._states import OWNED
+from dendrux.store.capabilities import REQUIRED
+from dendrux.testing.store_kit.contract import Need
+from dendrux.testing.store_kit.contracts._states import OWNED, answer
 from dendrux_model.operations import OPERATIONS
+from dendrux_model.outcomes import INVALID
 from dendrux_model.programs import Program
 
 
@@ -33,10 +36,37 @@ class Sample:
         """The parameters of the method."""
         return tuple(field.name for field in fields(self.operation))
 
+    @property
+    def formats(self) -> tuple[int, ...]:
+        """The storage formats whose runs have this operation with these parameters."""
+        answers = {form: answer(self.before, self.operation, form) for form in (1, 2)}
+        only_2 = answers[1] == INVALID != answers[2]
+        return (2,) if only_2 else (1,) if answers[2] == INVALID != answers[1] else (1, 2)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What contracts about this operation need beside what their steps need."""
+        return frozenset({"format_2"}) if self.formats == (2,) else frozenset()
+
+    @property
+    def capability(self) -> str | None:
+        """The capability without which a store need not have the method at all."""
+        return CAPABILITY_OF.get(self.method)
+
     def takes(self, parameter: str) -> bool:
         """Whether the method has this parameter."""
         return parameter in self.parameters
 
+
+CAPABILITY_OF: Final = {
+    method: capability
+    for capability, methods in REQUIRED.items()
+    for method in methods
+    if method not in ("create_run", "claim_paused_run", "submit_and_claim", "finalize_with_event")
+    and capability in ("checkpointing", "atomic_completion", "recovery")
+    and not method.startswith("save_")
+}
+"""Methods that come with a capability; every store has the others."""
 
 SAMPLES: dict[str, Sample] = {}
 """By the name of the operation's class."""

@@ -92,9 +92,9 @@ def changes(program: Program, operation: Operation, storage_format: int) -> bool
     return operation.step(before)[0] is not before
 
 
-def expected(program: Program, operation: Operation) -> Outcome | None:
-    """What the answers on both storage formats have in common; None where they differ, and the oracle alone judges."""
-    one, two = answer(program, operation, 1), answer(program, operation, 2)
+def expected(program: Program, operation: Operation, formats: tuple[int, ...] = (1, 2)) -> Outcome | None:
+    """What the answers on these storage formats have in common; None where they differ, and the oracle alone judges."""
+    one, two = answer(program, operation, formats[0]), answer(program, operation, formats[-1])
     if isinstance(one, Returned) and isinstance(two, Returned) and isinstance(one.value, dict):
         return Returned({key: value for key, value in one.value.items() if two.value[key] == value})
     return one if one == two else None

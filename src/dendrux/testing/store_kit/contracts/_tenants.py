@@ -39,6 +39,7 @@ def wall(sample: Sample) -> None:
             f"{sample.method} finds the runs of exactly the tenant it was asked for.",
             *steps,
             cause=CAUSE,
+            capability=sample.capability,
         )
         return
     calls = [
@@ -59,6 +60,7 @@ def wall(sample: Sample) -> None:
         Look(),
         *inside,
         cause=CAUSE,
+        capability=sample.capability,
     )
 
 
@@ -72,6 +74,7 @@ def missing(sample: Sample) -> None:
         Look(),
         Do(call, expect=answer(sample.before, call, 1)),
         cause=MISSING,
+        capability=sample.capability,
     )
 
 

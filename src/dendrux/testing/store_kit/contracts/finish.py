@@ -58,6 +58,7 @@ sample(
     total_usage=(None, UsageStats(input_tokens=100, output_tokens=50, cost_usd=1.5)),
     pii_mapping=(None, {"<1>": "ada"}),
     failure_reason=(None, "TOOL_MISSING"),
+    trace=(),
 )
 sample(FinalizeRun(run_id="r", status="success", answer="done", total_usage=USAGE, expected_current_status="running"))
 sample(

@@ -1,19 +1,21 @@
-"""Tool calls of a run, each stored in one piece."""
+"""Tool calls of a run: stored in one piece, or as an intent that is completed later."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 
+from dendrux.runtime.values import EventWrite, TraceWrite
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import ALIKE, DOCUMENTS, LONG, TEXTS, VALUES, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
-from dendrux.testing.store_kit.contracts._states import born, ended, paused
-from dendrux_model.operations import GetToolCalls, SaveToolCall
+from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, born, claimed, ended, paused
+from dendrux.vocabulary import TOOL_COMPLETED, TOOL_STARTED
+from dendrux_model.operations import CompleteToolCall, GetReplayedToolCalls, GetToolCalls, SaveToolCall, StartToolCall
 from dendrux_model.outcomes import CONFLICT, NONE, TERMINAL
-from dendrux_model.programs import Do, Look
+from dendrux_model.programs import Do, Look, Program
 
 FULL = SaveToolCall(
     run_id="r",
@@ -48,6 +50,81 @@ sample(
     outcome=(None, "completed"),
 )
 sample(GetToolCalls(run_id="r"))
+
+START = StartToolCall(
+    run_id="r",
+    row_id="row",
+    tool_call_id="call",
+    tool_name="mail",
+    provider_tool_call_id="provider",
+    target="server",
+    params={"to": "Ada", "n": 1},
+    iteration_index=2,
+    claim_epoch=OWNER,
+    event=EventWrite(event_type=TOOL_STARTED, event_id="started", iteration_index=2, data={"tool": "mail", "n": 1}),
+    trace_id="asked",
+)
+OBSERVATION = TraceWrite(
+    role="tool", content="sent", order_index=3, meta={"n": 1}, trace_id="observed", trace_kind="observation"
+)
+DONE = EventWrite(
+    event_type=TOOL_COMPLETED, event_id="completed", iteration_index=2, correlation_id="call", data={"ok": True}
+)
+COMPLETE = CompleteToolCall(
+    run_id="r",
+    row_id="row",
+    claim_epoch=OWNER,
+    result_payload='{"sent": 1}',
+    success=False,
+    outcome="failed",
+    duration_ms=12,
+    error_message="bounced",
+    meta={"try": 1},
+    trace=OBSERVATION,
+    event=DONE,
+    pii_mapping={"<1>": "Ada"},
+)
+STARTED: Program = (*OWNED, Do(START))
+"""A run under its second owner, with a tool call that it started."""
+
+sample(
+    START,
+    tool_call_id=("Call", "call-2"),
+    tool_name=("Mail", "mail "),
+    provider_tool_call_id=(None, "other"),
+    target=("client",),
+    params=(None, {}, {"to": "Ada", "n": 1.0}),
+    iteration_index=(0, 3),
+    event=(
+        replace(START.event, event_id="other"),
+        replace(START.event, event_id=None),
+        replace(START.event, data={"tool": "mail", "n": 1.0}),
+        replace(START.event, iteration_index=1),
+        replace(START.event, correlation_id="call"),
+    ),
+    trace_id=(None, "Asked"),
+)
+sample(
+    COMPLETE,
+    before=STARTED,
+    result_payload=("null", '{"sent": 1.0}', '{"sent": true}', "sent"),
+    success=(True,),
+    outcome=(None, "completed"),
+    duration_ms=(None, 0, 13),
+    error_message=(None, "", "Bounced"),
+    meta=(None, {"try": 1.0}),
+    trace=(
+        replace(OBSERVATION, content="sent "),
+        replace(OBSERVATION, order_index=4),
+        replace(OBSERVATION, role="user"),
+        replace(OBSERVATION, meta=None),
+        replace(OBSERVATION, trace_id="other"),
+        replace(OBSERVATION, trace_kind="message"),
+    ),
+    event=(replace(DONE, event_id="other"), replace(DONE, data=None), replace(DONE, iteration_index=1)),
+    pii_mapping=(None, {}, {"<1>": "ada"}),
+)
+sample(GetReplayedToolCalls(run_id="r"), before=(*STARTED, paused(), claimed(), Do(replace(START, claim_epoch=3))))
 
 
 def call(number: int, **given: object) -> SaveToolCall:
