@@ -8,7 +8,7 @@ from dendrux.vocabulary import PAUSED_STATUSES
 from dendrux_model import rules
 from dendrux_model.operations import CancelSubtree, delegation
 from dendrux_model.swaps import Swap, instead, mutant, swapped
-from dendrux_model.world import Run, World
+from dendrux_model.world import Run, World, find
 
 
 @mutant("cancel_reaches_children", "pages")
@@ -60,16 +60,16 @@ def cancelled_without_an_event() -> Swap:
 @mutant("tenant_wall", "pages")
 def relatives_of_any_tenant() -> Swap:
     """The reads of a family look at the run of any tenant."""
-    return instead(delegation, "scoped", lambda world, run_id, _scope: delegation.find(world, run_id))
+    return instead(delegation, "scoped", lambda world, run_id, _scope: find(world, run_id))
 
 
-@mutant(None, "pages")
+@mutant("cancel_reaches_children", "pages")
 def cancel_of_any_page_begins_anew() -> Swap:
     """A cursor is ignored, so that every page is the first one."""
     return swapped(
         CancelSubtree,
         "page",
         lambda original: lambda self, world, lost=None, *, applied=True: original(
-            CancelSubtree(root_run_id=self.root_run_id, limit=self.limit), world, lost, applied=applied
+            CancelSubtree(root_run_id=self.root_run_id, limit=self.limit, tenant_id=self.tenant_id), world, lost, applied=applied
         ),
     )

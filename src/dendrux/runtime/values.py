@@ -465,13 +465,11 @@ class UsageRollup:
     @classmethod
     def combine(cls, parts: Iterable[UsageRollup]) -> UsageRollup:
         """The sum of several."""
-        total = dict.fromkeys((f.name for f in fields(cls)), 0)
-        cost = Decimal(0)
-        for part in parts:
-            for name in total:
-                total[name] += getattr(part, name)
-            cost += Decimal(str(part.known_cost_usd))
-        return cls(**{**total, "known_cost_usd": float(round(cost, 6))})
+        several = list(parts)
+        counts = [f.name for f in fields(cls) if f.name != "known_cost_usd"]
+        total: dict[str, Any] = {name: sum(getattr(part, name) for part in several) for name in counts}
+        cost = sum((Decimal(str(part.known_cost_usd)) for part in several), Decimal(0))
+        return cls(**total, known_cost_usd=float(round(cost, 6)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

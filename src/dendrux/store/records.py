@@ -62,8 +62,12 @@ RUN: Final[Select[Any]] = select(
 
 
 def run(row: Row[Any]) -> RunRecord:
-    """A run. The answer is kept in output_data, as the earlier release keeps it."""
-    fields = dict(row._mapping)
+    """A run."""
+    return run_of(dict(row._mapping))
+
+
+def run_of(fields: dict[str, Any]) -> RunRecord:
+    """A run from its columns. The answer is kept in output_data, as the earlier release keeps it."""
     output = fields.pop("output_data")
     fields["answer"] = output.get("answer") if isinstance(output, dict) else None
     fields["meta"] = shown_meta(fields["meta"], fields.pop("pause_reason"), requested=fields["pause_requested"])

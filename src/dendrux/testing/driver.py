@@ -14,13 +14,20 @@ from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
 from dendrux.runtime.values import (
+    CancelPage,
     EventWrite,
+    FailedRun,
     LLMInteractionWrite,
+    ParentRef,
+    RunBrief,
     RunRecord,
+    SubtreeNodeRecord,
+    SubtreeSummary,
     ToolCallRecord,
     ToolCallWrite,
     TraceRecord,
     TraceWrite,
+    UsageRollup,
     UsageWrite,
 )
 from dendrux.testing.bench import settled
@@ -30,7 +37,7 @@ from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
 from dendrux_model.values import At, json_text
 
-RUN_IDS = frozenset({"run_id", "parent_run_id", "retry_of_run_id"})
+RUN_IDS = frozenset({"run_id", "root_run_id", "parent_run_id", "retry_of_run_id"})
 ROW_IDS = frozenset(
     {
         "event_id",
@@ -80,8 +87,14 @@ NOT_SHOWN: Mapping[str, frozenset[str]] = {
 NOT_SHOWN_INSIDE: Mapping[type, frozenset[str]] = {
     ToolCallRecord: frozenset({"created_at"}),
     TraceRecord: frozenset({"created_at"}),
+    **dict.fromkeys(
+        (FailedRun, RunBrief, ParentRef, SubtreeSummary, UsageRollup, SubtreeNodeRecord, RunRecord), frozenset[str]()
+    ),
 }
 """The same for records inside other answers."""
+
+RUN_LISTS = frozenset({"cancelled", "requested", "already_terminal"})
+"""Fields of records that are lists of run ids."""
 
 OVER_EVERY_RUN = frozenset({"mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "sweep_abandoned_runs"})
 """Methods that page over the runs of every program."""
@@ -113,6 +126,8 @@ class Driver:
         assert len(self.namespace) == NAMESPACE_LENGTH
         self.aged = timedelta(0)
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
+        self.cursors: dict[tuple[str, str], str] = {}
+        """Where the page of a cancellation ended: by its root and any run of that page."""
         self.clock: Any = None
         """Where the store's time comes from; None: from the system."""
 
@@ -143,6 +158,10 @@ class Driver:
     def arguments(self, operation: Operation) -> dict[str, Any]:
         """The keyword arguments for the store: names in the namespace, `validate` a callable."""
         given = {name: self.inside(name, value) for name, value in operation.arguments().items()}
+        if operation.method == "child_runs_page":
+            given["after"] = self.inside("run_id", given["after"])
+        if operation.method == "cancel_subtree":
+            given["after"] = self.cursors.get((given["root_run_id"], given["after"]), given["after"])
         if "validate" in given:
             choices: dict[Any, Callable[[dict[str, Any]], None] | None] = {"accept": accept, "refuse": refuse}
             given["validate"] = choices.get(given["validate"])
@@ -172,6 +191,8 @@ class Driver:
         method = operation.method
         if method in OVER_EVERY_RUN:
             return value
+        if method == "cancel_subtree":
+            self.remember(operation, value)
         if method == "list_runs":
             return [self.outside(run.id) for run in value]
         if method == "get_run_statuses":
@@ -185,6 +206,13 @@ class Driver:
         if is_dataclass(value):
             return self.record(value, frozenset())
         return value
+
+    def remember(self, operation: Any, page: CancelPage) -> None:
+        """A program names a page by the run it ended with; a store by a cursor of its own."""
+        ids = [*page.cancelled, *page.requested, *page.already_terminal, *(failed.run_id for failed in page.failed)]
+        root = self.inside("root_run_id", operation.root_run_id)
+        if page.next_after is not None:
+            self.cursors |= {(root, self.outside(run_id)): page.next_after for run_id in ids}
 
     def pause_state(self, value: dict[str, Any] | None) -> Any:
         """The document and the id of its submission, which users find beside the document's own members."""
@@ -205,6 +233,8 @@ class Driver:
             return self.record(value, NOT_SHOWN_INSIDE[type(value)])
         if isinstance(value, (list, tuple)) and value and is_dataclass(value[0]):
             return [self.field(name, item) for item in value]
+        if name in RUN_LISTS:
+            return [self.outside(run_id) for run_id in value]
         if name in JSON_FIELDS:
             return json_text(value)
         if isinstance(value, datetime):

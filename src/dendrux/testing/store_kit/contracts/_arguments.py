@@ -94,6 +94,7 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     **dict.fromkeys(
         (
             "run_id",
+            "root_run_id",
             "parent_run_id",
             "retry_of_run_id",
             "event_id",

@@ -31,7 +31,8 @@ def wall(sample: Sample) -> None:
     """The contract of one operation: each run in each scope, the wrong scopes first."""
     call = sample.operation
     start = one_run_each(waiting=call.lost_ack == "claim")
-    if not sample.takes("run_id"):
+    subject = "run_id" if sample.takes("run_id") else "root_run_id"
+    if not sample.takes(subject):
         scopes = [Do(replace(call, tenant_id=tenant)) for tenant in TENANTS]
         steps = (*start, *(Do(one.operation, expect=expected(start, one.operation)) for one in scopes))
         contract(
@@ -43,7 +44,7 @@ def wall(sample: Sample) -> None:
         )
         return
     calls = [
-        replace(call, run_id=f"r{i}", tenant_id=scope, **({"note_id": f"m{i}"} if sample.takes("note_id") else {}))
+        replace(call, tenant_id=scope, **{subject: f"r{i}"}, **({"note_id": f"m{i}"} if sample.takes("note_id") else {}))
         for own in (False, True)
         for i, tenant in enumerate(TENANTS)
         for scope in TENANTS
@@ -66,7 +67,8 @@ def wall(sample: Sample) -> None:
 
 def missing(sample: Sample) -> None:
     """The contract of one operation on a run that does not exist."""
-    call = replace(sample.operation, run_id="nowhere")
+    subject = "run_id" if sample.takes("run_id") else "root_run_id"
+    call = replace(sample.operation, **{subject: "nowhere"})
     contract(
         f"basic.{sample.method}.missing_run",
         f"{sample.method} on a run that does not exist finds nothing and makes nothing.",
@@ -81,5 +83,5 @@ def missing(sample: Sample) -> None:
 for scoped in samples():
     if scoped.takes("tenant_id") and scoped.method != "create_run":
         wall(scoped)
-    if scoped.takes("run_id") and scoped.method != "create_run":
+    if (scoped.takes("run_id") or scoped.takes("root_run_id")) and scoped.method != "create_run":
         missing(scoped)
