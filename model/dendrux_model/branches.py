@@ -11,7 +11,7 @@ from dendrux_model.operations import Operation
 from dendrux_model.outcomes import Broken, Outcome, Refused, Returned
 from dendrux_model.world import World
 
-SWAPS: Final = frozenset({"ClaimPausedRun", "FinalizeWithEvent", "PauseWithEvent", "SubmitAndClaim"})
+SWAPS: Final = frozenset({"ClaimPausedRun", "ConsumeSubmission", "FinalizeWithEvent", "PauseWithEvent", "ReclaimRun", "SubmitAndClaim"})
 """Operations whose None says that the guard was lost; for the others None is all they ever say."""
 
 
@@ -43,8 +43,11 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
 BRANCHES: Final[dict[str, str]] = {
     "AddNote": "applied closed duplicate full run_not_found stale_claim write_conflict",
     "CancelSubtree": "applied invalid run_not_found unchanged",
+    "CheckpointStep": "invalid run_not_found",
     "ChildRunsPage": "absent run_not_found shown",
     "ClaimPausedRun": "applied lost run_not_found",
+    "ConsumeSubmission": "run_not_found",
+    "ConversationTraces": "shown",
     "CountRuns": "absent shown",
     "CreateRun": "applied created-again existing_active existing_terminal idempotency_conflict "
     "invalid run_closed run_not_found stale_claim write_conflict",
@@ -53,6 +56,8 @@ BRANCHES: Final[dict[str, str]] = {
     "FinalizeWithEvent": "applied invalid lost run_not_found stale_claim unchanged write_conflict",
     "GetDelegationInfo": "absent shown",
     "GetLLMInteractions": "absent shown",
+    "GetLeaseExpired": "absent",
+    "GetLoopState": "absent",
     "GetNotes": "absent run_not_found shown",
     "GetPauseState": "absent shown",
     "GetPiiMapping": "absent shown",
@@ -63,10 +68,13 @@ BRANCHES: Final[dict[str, str]] = {
     "GetSubtree": "absent shown",
     "GetToolCalls": "absent shown",
     "GetTraces": "absent shown",
+    "GetTracesAfter": "absent shown",
     "ListRuns": "absent shown",
+    "MarkLeaseExpired": "applied unchanged",
     "MarkNotesDelivered": "applied run_not_found stale_claim unchanged",
     "PauseRun": "invalid run_not_found",
     "PauseWithEvent": "applied invalid lost run_not_found stale_claim unchanged write_conflict",
+    "ReclaimRun": "lost run_not_found",
     "ReleaseRunClaim": "applied lost run_not_found stale_claim",
     "RequestCancel": "applied lost run_not_found unchanged",
     "RequestPause": "applied lost run_not_found unchanged",
@@ -78,6 +86,8 @@ BRANCHES: Final[dict[str, str]] = {
     "SaveUsage": "applied run_not_found stale_claim unchanged write_conflict",
     "SubmitAndClaim": "applied lost run_not_found store_outcome_unknown validate write_conflict",
     "SubtreeUsage": "shown",
+    "SweepAbandonedRuns": "applied unchanged",
+    "SweepStaleRuns": "applied unchanged",
     "TouchProgress": "applied lost run_not_found stale_claim",
     "TryPauseRun": "invalid run_not_found",
     "UpdateRunMeta": "applied run_not_found stale_claim unchanged",
@@ -86,12 +96,18 @@ BRANCHES: Final[dict[str, str]] = {
 
 BRANCHES_OF_FORMAT: Final[dict[int, dict[str, str]]] = {
     1: {
+        "ConsumeSubmission": "invalid",
         "FinalizeRun": "applied lost stale_claim",
         "FinalizeRunIfStatusIn": "applied lost stale_claim",
         "PauseRun": "applied run_terminal stale_claim write_conflict",
         "TryPauseRun": "applied lost stale_claim",
     },
     2: {
+        "GetLeaseExpired": "shown",
+        "ReclaimRun": "applied",
+        "CheckpointStep": "applied run_terminal stale_claim unchanged write_conflict",
+        "ConsumeSubmission": "applied lost run_terminal stale_claim unchanged write_conflict",
+        "GetLoopState": "shown",
         "SaveRunEvent": "invalid run_terminal",
         "SaveToolCall": "run_terminal",
         "SaveTrace": "run_terminal",

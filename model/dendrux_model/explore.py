@@ -18,7 +18,7 @@ from typing import Any
 
 from dendrux_model.branches import branch
 from dendrux_model.invariants import INVARIANTS, AnswerCheck, Check, name_of
-from dendrux_model.operations import Operation
+from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.outcomes import NONE, Outcome, Refused
 from dendrux_model.sometimes import SOMETIMES
 from dendrux_model.world import Run, World
@@ -190,8 +190,9 @@ class Exploration:
         raise Violation(check, program, outcome, differences(self.worlds[state], after))
 
     def _reach(self, before: World, operation: Operation, outcome: Outcome, after: World) -> None:
-        """Note which way a step took."""
-        self.branches.add((type(operation).__name__, branch(before, operation, outcome, after)))
+        """Note which way a step took; the passing of time is no call."""
+        if type(operation).__name__ in OPERATIONS:
+            self.branches.add((type(operation).__name__, branch(before, operation, outcome, after)))
 
     def _watch(self, waiting: set[str], state: int, number: int, outcome: Outcome, after: World) -> None:
         """Note which of the properties still waited for this step shows."""

@@ -17,9 +17,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dendrux.vocabulary import OPEN_STATUSES, PAUSED_STATUSES, RUNNING, TERMINAL_EVENTS, TERMINAL_STATUSES, UNSCOPED
+from dendrux.vocabulary import (
+    META_LOOP,
+    OPEN_STATUSES,
+    PAUSED_STATUSES,
+    RUNNING,
+    TERMINAL_EVENTS,
+    TERMINAL_STATUSES,
+    UNSCOPED,
+)
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import STALE, Outcome, Returned
+from dendrux_model.values import JsonText
 from dendrux_model.world import Run, World, find
 
 RunCheck = Callable[[Run], bool]
@@ -49,7 +58,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {}
 ENDS: Final = frozenset({"FinalizeWithEvent", "FinalizeRun", "FinalizeRunIfStatusIn"})
 """Compare-and-swap operations whose own guard says in which statuses they work."""
 
-CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim"})
+CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim", "ReclaimRun"})
 """Operations that answer an epoch."""
 
 ENDINGS: Final = frozenset(TERMINAL_EVENTS)
@@ -151,13 +160,13 @@ def one_terminal_event(run: Run) -> bool:
 
 @of_change
 def epoch_moves_by_one(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
-    """`claim_epoch` changes only in a claim, each time by +1."""
+    """`claim_epoch` changes only in a claim or a reclaim, each time by +1."""
     return new.claim_epoch == old.claim_epoch or (
         new.claim_epoch == old.claim_epoch + 1 and type(operation).__name__ in CLAIMS
     )
 
 
-@of_answer("ClaimPausedRun", "SubmitAndClaim", "CreateRun")
+@of_answer(*CLAIMS, "CreateRun")
 def one_owner_per_epoch(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """At most one caller was ever returned a given epoch of a run: who is answered an epoch has just moved it there.
 
@@ -247,6 +256,13 @@ def identity_once__acknowledged(before: World, operation: Any, outcome: Returned
     return run is not None and any(row.id == row_id and row.content == operation.content for row in getattr(run, rows))
 
 
+@of_answer("CheckpointStep")
+def identity_once__step(before: World, operation: Any, outcome: Returned, after: World) -> bool:
+    """Whoever was told that a step is stored finds it as the run's last one, with exactly that content."""
+    run = find(after, operation.run_id)
+    return run is not None and run.last_step is not None and run.last_step == (operation.step_id, operation.content)
+
+
 @of_run
 def position_once(run: Run) -> bool:
     """Format 2: at most one trace per order index and one tool row per tool call id of a run."""
@@ -267,6 +283,14 @@ def flags_only_while_open(run: Run) -> bool:
         return run.pause_requested or run.pause_reason is None
     requested = run.pause_requested or run.pause_reason is not None
     return not requested and (run.status in OPEN_STATUSES or not run.cancel_requested)
+
+
+@of_run
+def lease_mark_only_running(run: Run) -> bool:
+    """`lease_expired_at` is set only on running runs that somebody else could go on with."""
+    if run.lease_expired_at is None:
+        return True
+    return run.status == RUNNING and run.format == 2 and (META_LOOP, JsonText('"react"')) in (run.meta or ())
 
 
 @of_run
@@ -293,6 +317,14 @@ def submission_once__kept(old: Run, operation: Operation, outcome: Outcome, new:
         dropped = new.status in PAUSED_STATUSES and type(operation).__name__ != "ReleaseRunClaim"
         return old.format == 1 or before.consumption_id is not None or not dropped
     return before[:3] == after[:3] and before.consumption_id in (None, after.consumption_id)
+
+
+@of_answer("ConsumeSubmission")
+def submission_once__handed_out(before: World, operation: Any, outcome: Returned, after: World) -> bool:
+    """Who is handed a submission named the consumption that stands on it."""
+    run = find(after, operation.run_id)
+    held = None if run is None else run.submission
+    return outcome.value is None or (held is not None and held.consumption_id == operation.consumption_id)
 
 
 # -- notes ------------------------------------------------------------------------------------------------------------
@@ -382,6 +414,17 @@ def tenant_wall__families(world: World) -> bool:
     return True
 
 
+# -- work that is handed out ------------------------------------------------------------------------------------------
+
+
+@of_answer("ConsumeSubmission")
+def permission_needs_claim(before: World, operation: Any, outcome: Returned, after: World) -> bool:
+    """A submission is handed to nobody but the owner of the running run."""
+    run = find(before, operation.run_id)
+    owner = run is not None and run.status == RUNNING and run.claim_epoch == operation.claim_epoch
+    return owner or outcome.value is None
+
+
 @of_answer("CreateRun")
 def cancel_reaches_children(before: World, operation: Any, outcome: Returned, after: World) -> bool:
     """No run is born under a parent that has ended or is asked to cancel."""
@@ -428,3 +471,4 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
 
 
 from dendrux_model import invariants_families  # noqa: E402, F401  # the checks that need the table above
+from dendrux_model import invariants_leases  # noqa: E402, F401  # and those of leases

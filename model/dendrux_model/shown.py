@@ -6,13 +6,14 @@ a statement about the store alone; no step of the model took part in it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
 from dendrux_model.invariants import INVARIANTS, broken_by_state, broken_by_step, changed
 from dendrux_model.operations import GetRun, Operation
 from dendrux_model.outcomes import NONE, Outcome, Returned
-from dendrux_model.values import At, Minted
+from dendrux_model.values import At, Minted, members
 from dendrux_model.world import Event, Interaction, Note, Run, Submission, ToolCall, Totals, Trace, World
 
 Answers = Iterable[tuple[Operation, Outcome]]
@@ -66,7 +67,8 @@ def shown_run(reads: dict[str, Any]) -> Run:
             "pause_document": None if pause is None else (("document", pause["document"]),),
             "submission": shown_submission(pause),
             "totals": shown_totals(run),
-            "meta": None if run["meta"] is None else (("meta", run["meta"]),),
+            "meta": None if run["meta"] is None else members(json.loads(run["meta"].text)),
+            "lease_expired_at": instant(run["lease_expired_at"]),
             "pii_mapping": reads.get("GetPiiMapping"),
             "events": tuple(shown_event(row) for row in reads.get("GetRunEvents") or ()),
             "traces": tuple(shown_trace(row) for row in reads.get("GetTraces") or ()),

@@ -83,6 +83,24 @@ def room_again(before: World, operation: Any, outcome: Outcome, after: World) ->
 
 
 @sometimes
+def consumed_after_a_crash(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """A submission is consumed by an owner who took the run over from the one it was submitted to."""
+    if type(operation).__name__ != "ConsumeSubmission" or after is before:
+        return False
+    run = find(after, operation.run_id)
+    return run is not None and run.claimed_epoch is not None and run.claimed_epoch < run.claim_epoch
+
+
+@sometimes
+def handed_out_again(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """A submission that a crashed owner consumed is handed to the next one, who names the same consumption."""
+    if type(operation).__name__ != "ConsumeSubmission" or after is not before or not isinstance(outcome, Returned):
+        return False
+    run = find(after, operation.run_id)
+    return outcome.value is not None and run is not None and (run.claimed_epoch or 0) < run.claim_epoch
+
+
+@sometimes
 def child_outlives_parent(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
     """A parent ends while a child of it is open."""
     run = find(after, getattr(operation, "run_id", ""))
@@ -106,6 +124,22 @@ def cancel_in_pages(before: World, operation: Any, outcome: Outcome, after: Worl
     """A later page of a cancellation is the last one, and reaches a run."""
     last = type(operation).__name__ == "CancelSubtree" and operation.after is not None and after is not before
     return last and isinstance(outcome, Returned) and outcome.value["next_after"] is None
+
+
+@sometimes
+def former_owner_still_writes(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """The slow owner of a run that was reclaimed writes again, and is refused."""
+    run = find(before, getattr(operation, "run_id", ""))
+    reclaimed = run is not None and run.reclaim_count > 0 and run.claimed_epoch != run.claim_epoch
+    return reclaimed and two_owners_alive(before, operation, outcome, after)
+
+
+@sometimes
+def slow_owner_keeps_the_run(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """The owner of a marked run writes before anybody took the run over, and keeps it."""
+    run, now = find(before, getattr(operation, "run_id", "")), find(after, getattr(operation, "run_id", ""))
+    marked = run is not None and run.lease_expired_at is not None and fenced_by(operation) == run.claim_epoch
+    return marked and now is not None and now.lease_expired_at is None and now.status == RUNNING
 
 
 @sometimes

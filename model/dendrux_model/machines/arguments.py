@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, TOOL_COMPLETED, TOOL_STARTED, UNSCOPED
 from dendrux_model import operations as ops
+from dendrux_model.machines.arguments_leases import LeaseArguments
 from dendrux_model.world import Run, World
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ ENDS = (
 )
 
 
-class Arguments:
+class Arguments(LeaseArguments):
     """Makes operations for one world, asking `pick` for every choice."""
 
     def __init__(self, world: World, pick: Pick) -> None:
