@@ -11,7 +11,9 @@ from dendrux_model.operations import Operation
 from dendrux_model.outcomes import Broken, Outcome, Refused, Returned
 from dendrux_model.world import World
 
-SWAPS: Final = frozenset({"ClaimPausedRun", "ConsumeSubmission", "FinalizeWithEvent", "PauseWithEvent", "ReclaimRun", "SubmitAndClaim"})
+SWAPS: Final = frozenset(
+    {"ClaimPausedRun", "ConsumeSubmission", "FinalizeWithEvent", "PauseWithEvent", "ReclaimRun", "SubmitAndClaim"}
+)
 """Operations whose None says that the guard was lost; for the others None is all they ever say."""
 
 
@@ -45,11 +47,17 @@ BRANCHES: Final[dict[str, str]] = {
     "CancelSubtree": "applied invalid run_not_found unchanged",
     "CheckpointStep": "invalid run_not_found",
     "ChildRunsPage": "absent run_not_found shown",
+    "BlobInfo": "absent shown",
+    "BlobReferences": "absent shown",
+    "CollectGarbage": "applied invalid unchanged",
+    "PurgeBlob": "applied blob_not_found unchanged",
+    "PutBlob": "applied blob_not_found",
+    "ReadBlob": "blob_not_found shown",
     "ClaimPausedRun": "applied lost run_not_found",
     "ConsumeSubmission": "run_not_found",
     "ConversationTraces": "shown",
     "CountRuns": "absent shown",
-    "CreateRun": "applied created-again existing_active existing_terminal idempotency_conflict "
+    "CreateRun": "applied blob_not_found created-again existing_active existing_terminal idempotency_conflict "
     "invalid run_closed run_not_found stale_claim write_conflict",
     "FinalizeRun": "invalid run_not_found",
     "FinalizeRunIfStatusIn": "invalid run_not_found",
@@ -81,10 +89,10 @@ BRANCHES: Final[dict[str, str]] = {
     "RunUsage": "shown",
     "SaveLLMInteraction": "applied run_not_found stale_claim unchanged write_conflict",
     "SaveRunEvent": "applied run_not_found stale_claim unchanged write_conflict",
-    "SaveToolCall": "applied run_not_found stale_claim unchanged write_conflict",
-    "SaveTrace": "applied run_not_found stale_claim unchanged write_conflict",
+    "SaveToolCall": "applied blob_not_found run_not_found stale_claim unchanged write_conflict",
+    "SaveTrace": "applied blob_not_found run_not_found stale_claim unchanged write_conflict",
     "SaveUsage": "applied run_not_found stale_claim unchanged write_conflict",
-    "SubmitAndClaim": "applied lost run_not_found store_outcome_unknown validate write_conflict",
+    "SubmitAndClaim": "applied blob_not_found lost run_not_found store_outcome_unknown validate write_conflict",
     "SubtreeUsage": "shown",
     "SweepAbandonedRuns": "applied unchanged",
     "SweepStaleRuns": "applied unchanged",

@@ -472,3 +472,4 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
 
 from dendrux_model import invariants_families  # noqa: E402, F401  # the checks that need the table above
 from dendrux_model import invariants_leases  # noqa: E402, F401  # and those of leases
+from dendrux_model import invariants_blobs  # noqa: E402, F401  # and those of stored bytes

@@ -490,3 +490,4 @@ def delivered_notes_fill_the_inbox() -> Swap:
 
 from dendrux_model import mutants_checkpoints, mutants_families  # noqa: E402, F401  # the mutants of these nouns
 from dendrux_model import mutants_leases  # noqa: E402, F401  # and those of leases
+from dendrux_model import mutants_blobs  # noqa: E402, F401  # and those of stored bytes

@@ -62,6 +62,7 @@ FALSE: Final = Returned(False)
 INVALID: Final = Refused("invalid")
 """A ValueError or TypeError: bad arguments, or what the run's format does not have."""
 NOT_FOUND: Final = Refused("run_not_found")
+NO_BLOB: Final = Refused("blob_not_found")
 CONFLICT: Final = Refused("write_conflict")
 STALE: Final = Refused("stale_claim")
 CLOSED: Final = Refused("run_closed")

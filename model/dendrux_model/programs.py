@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from dendrux.runtime.values import (
+    BlobEdge,
     EventWrite,
     LLMInteractionWrite,
     SeedTrace,
@@ -166,7 +167,7 @@ def encode(value: Any) -> Any:
 
 
 WRITES = (EventWrite, LLMInteractionWrite, SeedTrace, ToolCallWrite, TraceWrite, UsageWrite)
-CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, UsageStats, *WRITES)}
+CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, BlobEdge, UsageStats, *WRITES)}
 
 
 def decode(value: Any) -> Any:

@@ -17,10 +17,11 @@ from dendrux.vocabulary import (
     TERMINAL_STATUSES,
     UNSCOPED,
     TenantScope,
+    blob_scope,
 )
-from dendrux_model.outcomes import CONFLICT, NONE, NOT_FOUND, STALE, TERMINAL, Outcome, Refused, Returned
+from dendrux_model.outcomes import CONFLICT, NO_BLOB, NONE, NOT_FOUND, STALE, TERMINAL, Outcome, Refused, Returned
 from dendrux_model.values import json_text
-from dendrux_model.world import Event, Run, World, find, put
+from dendrux_model.world import Blob, BlobRef, Event, Run, World, find, put
 
 
 def in_scope(run: Run, tenant_id: TenantScope) -> bool:
@@ -133,14 +134,54 @@ def append(
         return world, refusal
     if position is not None and taken(run, rows, *position):
         return world, CONFLICT
+    references = referred(world, op, run.tenant_id, run.blob_refs)
+    if isinstance(references, Refused):
+        return world, references
     present = getattr(run, rows)
     changes: dict[str, Any] = {
+        "blob_refs": references,
         rows: (*present, row),
         "progress_at": renewed(run, op.claim_epoch, world.now),
         "lease_expired_at": mark(run, op.claim_epoch),
     }
     after = run._replace(**changes)
     return put(world, after), Returned(len(present)) if rows == "events" else NONE
+
+
+def blob_of(world: World, tenant_scope: str, sha256: str) -> Blob | None:
+    """The blob of this content in this scope."""
+    for blob in world.blobs:
+        if blob.sha256 == sha256 and blob.tenant_scope == tenant_scope:
+            return blob
+    return None
+
+
+def same_scope(tenant_id: str | None, op: Any, tenant_scope: str) -> bool:
+    """A run refers to blobs of its own scope only, which is also the one that the caller names."""
+    return tenant_scope == blob_scope(tenant_id) and op.blob_refs_scope in (None, tenant_scope)
+
+
+def referred(
+    world: World, op: Any, tenant_id: str | None, held: tuple[BlobRef, ...] = ()
+) -> tuple[BlobRef, ...] | Refused:
+    """The references of a run after this write, or why it has to be refused.
+
+    Every blob must be live; then one reference holds a place.
+    """
+    edges = getattr(op, "blob_refs", None) or ()
+    for edge in edges:
+        blob = blob_of(world, edge.tenant_scope, edge.sha256)
+        if not same_scope(tenant_id, op, edge.tenant_scope) or blob is None or blob.state != "live":
+            return NO_BLOB
+    added = []
+    for edge in edges:
+        place = (edge.owner_kind, edge.owner_id, edge.ordinal)
+        there = next((ref for ref in held if (ref.owner_kind, ref.owner_id, ref.ordinal) == place), None)
+        if there is None:
+            added.append(BlobRef(edge.tenant_scope, edge.sha256, *place, world.now))
+        elif there[:2] != (edge.tenant_scope, edge.sha256):
+            return CONFLICT
+    return (*held, *added)
 
 
 def logged(run: Run, event: Event) -> tuple[Event, ...]:

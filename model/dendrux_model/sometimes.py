@@ -147,3 +147,11 @@ def key_answers_other_run(before: World, operation: Any, outcome: Outcome, after
     """A second run under a taken idempotency key is answered with the first one."""
     value = outcome.value if isinstance(outcome, Returned) else None
     return type(operation).__name__ == "CreateRun" and isinstance(value, dict) and value["run_id"] != operation.run_id
+
+
+@sometimes
+def reference_saves_a_blob(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
+    """A collection meets an old blob that a run refers to, and drops another."""
+    if type(operation).__name__ != "CollectGarbage" or not isinstance(outcome, Returned):
+        return False
+    return bool(outcome.value["skipped_referenced"] and outcome.value["deleted_blobs"])

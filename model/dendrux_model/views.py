@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dendrux_model.operations import (
+    BlobInfo,
+    BlobReferences,
     CountRuns,
     GetLLMInteractions,
+    GetLoopState,
     GetNotes,
     GetPauseState,
     GetPiiMapping,
@@ -23,6 +26,7 @@ from dendrux_model.world import World
 
 def view(worlds: Iterable[World]) -> list[Operation]:
     """The reads whose answers together are all that can be seen."""
+    worlds = list(worlds)
     runs = sorted({run.id for world in worlds for run in world.runs})
     agents = sorted({run.agent_name for world in worlds for run in world.runs})
     reads: list[Operation] = [GetRunStatuses(run_ids=tuple(runs))] if runs else []
@@ -34,9 +38,13 @@ def view(worlds: Iterable[World]) -> list[Operation]:
             GetPauseState(run_id=run),
             GetRunControl(run_id=run),
             GetPiiMapping(run_id=run),
+            GetLoopState(run_id=run),
             GetTraces(run_id=run),
             GetToolCalls(run_id=run),
             GetLLMInteractions(run_id=run),
             GetNotes(run_id=run),
         ]
+    blobs = sorted({(blob.tenant_scope, blob.sha256) for world in worlds for blob in world.blobs})
+    for scope, content in blobs:
+        reads += [BlobInfo(sha256=content, tenant_scope=scope), BlobReferences(sha256=content, tenant_scope=scope)]
     return reads

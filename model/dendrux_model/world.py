@@ -118,6 +118,7 @@ class BlobRef(NamedTuple):
     owner_kind: str
     owner_id: str
     ordinal: int
+    at: int
 
 
 class Run(NamedTuple):
@@ -172,14 +173,20 @@ class Run(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """Stored bytes, once per tenant scope and digest."""
+    """Stored bytes, once per tenant scope and content.
+
+    Programs name a blob by the text that it holds, where a store has the digest: the driver computes it.
+    """
 
     tenant_scope: str
     sha256: str
     state: str
+    """`live` or `purged`; the others are marks of deletions under way outside the database."""
     media_type: str
-    data: str | None
-    """The bytes as hexadecimal text; None once they are gone."""
+    created_at: int
+    put_at: int
+    purged_at: int | None = None
+    purge_reason: str | None = None
 
 
 SECOND = 1_000_000

@@ -65,6 +65,8 @@ class SmallWorld:
     alphabet: tuple[Operation, ...]
     within: Bound = lambda _world: True
     """A world outside the bound is counted and checked, but not left."""
+    starts_at: int = 1
+    """The instant of everything after the set-up, which happens at 0."""
     sometimes: tuple[str, ...] = ()
     """The properties that some program in this world must show."""
 
@@ -75,7 +77,7 @@ class SmallWorld:
             world, outcome = operation.step(world)
             if not isinstance(outcome, Returned):
                 raise ValueError(f"{self.name}: the set-up is refused: {operation} {outcome}")
-        return world._replace(now=1)
+        return world._replace(now=self.starts_at)
 
 
 SMALL_WORLDS: Final[dict[str, SmallWorld]] = {}
@@ -408,3 +410,4 @@ def family(storage_format: int) -> dict[str, Any]:
 
 from dendrux_model import worlds_checkpoints, worlds_families  # noqa: E402, F401  # the worlds of these nouns
 from dendrux_model import worlds_leases  # noqa: E402, F401  # and those of leases
+from dendrux_model import worlds_blobs  # noqa: E402, F401  # and those of stored bytes

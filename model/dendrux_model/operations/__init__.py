@@ -4,6 +4,14 @@
 """
 
 from dendrux_model.operations.base import OPERATIONS, LostAck, Operation, Step
+from dendrux_model.operations.blobs import (
+    BlobInfo,
+    BlobReferences,
+    CollectGarbage,
+    PurgeBlob,
+    PutBlob,
+    ReadBlob,
+)
 from dendrux_model.operations.claims import ClaimPausedRun, ConsumeSubmission, ReleaseRunClaim, SubmitAndClaim
 from dendrux_model.operations.control import GetRunControl, RequestCancel, RequestPause
 from dendrux_model.operations.delegation import (
@@ -42,6 +50,12 @@ from dendrux_model.operations.usage import GetLLMInteractions, SaveLLMInteractio
 __all__ = [
     "OPERATIONS",
     "AddNote",
+    "BlobInfo",
+    "BlobReferences",
+    "CollectGarbage",
+    "PurgeBlob",
+    "PutBlob",
+    "ReadBlob",
     "CancelSubtree",
     "CheckpointStep",
     "ChildRunsPage",

@@ -66,12 +66,15 @@ class Operation:
     @cached_property
     def content(self) -> str:
         """Equal for two calls that persist the same: what a retry by identity compares."""
-        left_out = self.not_persisted | {"claim_epoch", "run_id", self.identity}
+        left_out = self.not_persisted | {"claim_epoch", "run_id", "blob_refs_scope", self.identity}
         return content_key(type(self).__name__, {k: v for k, v in self.persisted().items() if k not in left_out})
 
     def persisted(self) -> dict[str, Any]:
         """What the call stores, as it stores it."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        if "blob_refs" in given:
+            given["blob_refs"] = tuple(given["blob_refs"] or ())
+        return given
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the method."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from dendrux.runtime.values import ToolCallWrite, TraceWrite
+from dendrux.runtime.values import BlobEdge, ToolCallWrite, TraceWrite
 from dendrux.vocabulary import RUNNING, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.operations.tool_calls import tool_call_rows
 from dendrux_model.operations.traces import trace_rows
-from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Returned
+from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Refused, Returned
 from dendrux_model.values import MINTED, json_text, members, object_text
 from dendrux_model.world import Run, Submission, World, find, put
 
@@ -59,6 +59,8 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
     submission_id: str | None = None
     validate: Literal["accept", "refuse"] | None = None
     tenant_id: TenantScope = UNSCOPED
+    blob_refs: tuple[BlobEdge, ...] | None = None
+    blob_refs_scope: str | None = None
 
     not_persisted = frozenset({"expected_status", "submission_id", "validate", "tenant_id"})
 
@@ -75,7 +77,10 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
             return world, NONE
         if self.validate == "refuse":
             return world, VALIDATION
-        after = claimed(run, world.now, self.submission)
+        references = rules.referred(world, self, run.tenant_id, run.blob_refs)
+        if isinstance(references, Refused):
+            return world, references
+        after = claimed(run, world.now, self.submission)._replace(blob_refs=references)
         return put(world, after), Returned(after.claim_epoch)
 
     @cached_property
@@ -119,6 +124,7 @@ class ConsumeSubmission(Operation, lost_ack="identity", identity="consumption_id
             submission=held._replace(consumption_id=self.consumption_id),
             pii_mapping=run.pii_mapping if self.pii_mapping is None else json_text(self.pii_mapping),
             progress_at=world.now,
+            lease_expired_at=None,
         )
         return put(world, after), handed
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dendrux.runtime.values import SeedTrace
+from dendrux.runtime.values import BlobEdge, SeedTrace
 from dendrux.vocabulary import META_PAUSE_REQUEST, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.operations.traces import seed_rows
-from dendrux_model.outcomes import CLOSED, CONFLICT, INVALID, KEY_CONFLICT, NONE, NOT_FOUND, STALE, Returned
+from dendrux_model.outcomes import CLOSED, CONFLICT, INVALID, KEY_CONFLICT, NONE, NOT_FOUND, STALE, Refused, Returned
 from dendrux_model.values import At, json_text, members, merged, object_text
 from dendrux_model.world import Run, Totals, World, find, put
 
@@ -31,6 +31,8 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
     idempotency_key: str | None = None
     idempotency_fingerprint: str | None = None
     retry_of_run_id: str | None = None
+    blob_refs: tuple[BlobEdge, ...] | None = None
+    blob_refs_scope: str | None = None
     seed_traces: tuple[SeedTrace, ...] = ()
     pii_mapping: dict[str, str] | None = None
     parent_claim_epoch: int | None = None
@@ -62,7 +64,10 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
             return world, STALE
         if self.seed_traces and world.new_format == 1:
             return world, INVALID
-        run = self.born(world)
+        references = rules.referred(world, self, self.tenant_id)
+        if isinstance(references, Refused):
+            return world, references
+        run = self.born(world)._replace(blob_refs=references)
         return world._replace(runs=(*world.runs, run)), self.created(run)
 
     def persisted(self) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from dendrux.runtime.values import EventWrite, ToolCallWrite, TraceWrite
+from dendrux.runtime.values import BlobEdge, EventWrite, ToolCallWrite, TraceWrite
 from dendrux.vocabulary import TOOL_COMPLETED, TOOL_STARTED, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.operations.events import event_row
 from dendrux_model.operations.traces import obstructed, trace_rows
-from dendrux_model.outcomes import CONFLICT, INVALID, NOT_FOUND, NOT_STARTED, Returned
+from dendrux_model.outcomes import CONFLICT, INVALID, NOT_FOUND, NOT_STARTED, Refused, Returned
 from dendrux_model.values import MINTED, decoded, json_text, rows
 from dendrux_model.world import Run, ToolCall, World, find, put
 
@@ -55,6 +55,8 @@ class SaveToolCall(Operation, lost_ack="identity", identity="row_id"):
     row_id: str | None = None
     outcome: str | None = None
     claim_epoch: int | None = None
+    blob_refs: tuple[BlobEdge, ...] | None = None
+    blob_refs_scope: str | None = None
 
     def step(self, world: World) -> Step:
         position = ("tool_call_id", self.tool_call_id)
@@ -195,6 +197,8 @@ class CompleteToolCall(Operation, lost_ack="identity", identity="row_id"):
     error_message: str | None = None
     meta: dict[str, Any] | None = None
     pii_mapping: dict[str, str] | None = None
+    blob_refs: tuple[BlobEdge, ...] | None = None
+    blob_refs_scope: str | None = None
 
     def step(self, world: World) -> Step:
         if self.event.event_type != TOOL_COMPLETED:
@@ -214,7 +218,11 @@ class CompleteToolCall(Operation, lost_ack="identity", identity="row_id"):
             return world, NOT_STARTED
         if held[2].started_epoch != self.claim_epoch or self.obstructed(world, run):
             return world, CONFLICT
-        return put(world, self.completed(run, held[2], world.now)), Returned(len(run.events))
+        references = rules.referred(world, self, run.tenant_id, run.blob_refs)
+        if isinstance(references, Refused):
+            return world, references
+        after = self.completed(run, held[2], world.now)._replace(blob_refs=references)
+        return put(world, after), Returned(len(run.events))
 
     def place(self, run: Run) -> int | None:
         """The index of this completion's event."""

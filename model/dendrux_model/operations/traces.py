@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dendrux.runtime.values import SeedTrace, TraceWrite
+from dendrux.runtime.values import BlobEdge, SeedTrace, TraceWrite
 from dendrux.vocabulary import TraceKind
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
@@ -35,6 +35,8 @@ class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
     trace_id: str | None = None
     trace_kind: TraceKind = "message"
     claim_epoch: int | None = None
+    blob_refs: tuple[BlobEdge, ...] | None = None
+    blob_refs_scope: str | None = None
 
     def step(self, world: World) -> Step:
         return rules.append(world, self, "traces", self.row, final=True, position=("order_index", self.order_index))

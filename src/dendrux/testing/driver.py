@@ -31,6 +31,7 @@ from dendrux.runtime.values import (
     UsageWrite,
 )
 from dendrux.testing.bench import settled
+from dendrux.testing.blobnames import METHODS, BlobNames
 from dendrux.testing.sweeps import Pages, in_time
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
@@ -124,6 +125,7 @@ class Driver:
     def __init__(self, namespace: str | None = None) -> None:
         self.namespace = namespace or f"k{secrets.token_hex(7)}-"
         assert len(self.namespace) == NAMESPACE_LENGTH
+        self.blobs = BlobNames(self.namespace)
         self.aged = timedelta(0)
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
         self.cursors: dict[tuple[str, str], str] = {}
@@ -148,6 +150,8 @@ class Driver:
     async def answer(self, method: Callable[..., Any], operation: Operation) -> Any:
         """What the store answers; of an operation over every run, what it says of this program's runs."""
         given = self.arguments(operation)
+        if operation.method == "collect_garbage":
+            given = in_time(given, datetime.now(UTC))
         if operation.method not in OVER_EVERY_RUN:
             return await method(**given)
         now = await settled(self.clock.now()) if hasattr(self.clock, "now") else datetime.now(UTC)
@@ -157,7 +161,10 @@ class Driver:
 
     def arguments(self, operation: Operation) -> dict[str, Any]:
         """The keyword arguments for the store: names in the namespace, `validate` a callable."""
-        given = {name: self.inside(name, value) for name, value in operation.arguments().items()}
+        given = {
+            name: self.blobs.inside(operation.method, name, self.inside(name, value))
+            for name, value in operation.arguments().items()
+        }
         if operation.method == "child_runs_page":
             given["after"] = self.inside("run_id", given["after"])
         if operation.method == "cancel_subtree":
@@ -191,6 +198,8 @@ class Driver:
         method = operation.method
         if method in OVER_EVERY_RUN:
             return value
+        if method in METHODS:
+            return self.blobs.shown(value, self.field)
         if method == "cancel_subtree":
             self.remember(operation, value)
         if method == "list_runs":
