@@ -21,7 +21,8 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     """One word for the way this call took.
 
     A refusal is its code. A read is `shown` or `absent`. A write is `applied`, `lost` (its guard did not hold) or
-    `unchanged` (a repeat, or nothing to do), unless the answer has a word of its own (`full`, `existing_active`).
+    `unchanged` (a repeat, or nothing to do), unless the answer has a word of its own (`full`, `existing_active`). A call
+    of a tool that is handed out again is `replayed`, one that is done already `completed`.
     """
     if isinstance(outcome, Refused):
         return outcome.code
@@ -29,9 +30,12 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
         return "broken" if isinstance(outcome, Broken) else outcome.code
     value = outcome.value
     if operation.lost_ack == "read":
-        return "shown" if value else "absent"
+        empty = isinstance(value, dict) and value.get("calls") == []
+        return "shown" if value and not empty else "absent"
     if after is not before:
-        return "applied"
+        return "replayed" if isinstance(value, dict) and value.get("replayed") else "applied"
+    if isinstance(value, dict) and value.get("completed"):
+        return "completed"
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and "outcome" in value:
@@ -56,6 +60,7 @@ BRANCHES: Final[dict[str, str]] = {
     "ClaimPausedRun": "applied lost run_not_found",
     "ConsumeSubmission": "run_not_found",
     "ConversationTraces": "shown",
+    "CompleteToolCall": "invalid run_not_found",
     "CountRuns": "absent shown",
     "CreateRun": "applied blob_not_found created-again existing_active existing_terminal idempotency_conflict "
     "invalid run_closed run_not_found stale_claim write_conflict",
@@ -69,6 +74,7 @@ BRANCHES: Final[dict[str, str]] = {
     "GetNotes": "absent run_not_found shown",
     "GetPauseState": "absent shown",
     "GetPiiMapping": "absent shown",
+    "GetReplayedToolCalls": "absent run_not_found",
     "GetRun": "absent shown",
     "GetRunControl": "shown",
     "GetRunEvents": "absent shown",
@@ -93,6 +99,8 @@ BRANCHES: Final[dict[str, str]] = {
     "SaveTrace": "applied blob_not_found run_not_found stale_claim unchanged write_conflict",
     "SaveUsage": "applied run_not_found stale_claim unchanged write_conflict",
     "SubmitAndClaim": "applied blob_not_found lost run_not_found store_outcome_unknown validate write_conflict",
+    "StartToolCall": "invalid run_not_found",
+    "SubmitAndClaim": "applied lost run_not_found store_outcome_unknown validate write_conflict",
     "SubtreeUsage": "shown",
     "SweepAbandonedRuns": "applied unchanged",
     "SweepStaleRuns": "applied unchanged",
@@ -116,6 +124,9 @@ BRANCHES_OF_FORMAT: Final[dict[int, dict[str, str]]] = {
         "CheckpointStep": "applied run_terminal stale_claim unchanged write_conflict",
         "ConsumeSubmission": "applied lost run_terminal stale_claim unchanged write_conflict",
         "GetLoopState": "shown",
+        "CompleteToolCall": "applied run_terminal stale_claim tool_call_not_started unchanged write_conflict",
+        "GetReplayedToolCalls": "shown",
+        "StartToolCall": "applied completed replayed run_terminal stale_claim unchanged write_conflict",
         "SaveRunEvent": "invalid run_terminal",
         "SaveToolCall": "run_terminal",
         "SaveTrace": "run_terminal",

@@ -235,6 +235,7 @@ WRITES: Final = {
     "FinalizeWithEvent": ("events", "event_id"),
     "SaveTrace": ("traces", "trace_id"),
     "SaveToolCall": ("tool_calls", "row_id"),
+    "CompleteToolCall": ("tool_calls", "row_id"),
     "SaveUsage": ("usage", "usage_id"),
     "SaveLLMInteraction": ("interactions", "interaction_id"),
     "AddNote": ("notes", "note_id"),
@@ -291,6 +292,18 @@ def lease_mark_only_running(run: Run) -> bool:
     if run.lease_expired_at is None:
         return True
     return run.status == RUNNING and run.format == 2 and (META_LOOP, JsonText('"react"')) in (run.meta or ())
+def tool_pair(run: Run) -> bool:
+    """Format 2, of a call that was started: an event per attempt; result, observation and event, or none of them."""
+    for call in run.tool_calls:
+        observed = call.completed and call.started_epoch is not None and isinstance(call.trace_id, str)
+        if observed and all(trace.id != call.trace_id for trace in run.traces):
+            return False
+        if call.started is not None:
+            if sum(event.content == call.started for event in run.events) != call.attempt:
+                return False
+            if call.completed != any(event.content == call.content for event in run.events):
+                return False
+    return True
 
 
 @of_run
@@ -473,3 +486,4 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
 from dendrux_model import invariants_families  # noqa: E402, F401  # the checks that need the table above
 from dendrux_model import invariants_leases  # noqa: E402, F401  # and those of leases
 from dendrux_model import invariants_blobs  # noqa: E402, F401  # and those of stored bytes
+from dendrux_model import invariants_tools  # noqa: E402, F401  # the checks of tool calls

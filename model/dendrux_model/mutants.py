@@ -491,3 +491,5 @@ def delivered_notes_fill_the_inbox() -> Swap:
 from dendrux_model import mutants_checkpoints, mutants_families  # noqa: E402, F401  # the mutants of these nouns
 from dendrux_model import mutants_leases  # noqa: E402, F401  # and those of leases
 from dendrux_model import mutants_blobs  # noqa: E402, F401  # and those of stored bytes
+from dendrux_model import mutants_families  # noqa: E402, F401  # the mutants of families
+from dendrux_model import mutants_tools  # noqa: E402, F401  # the mutants of tool calls

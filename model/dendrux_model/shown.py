@@ -73,7 +73,7 @@ def shown_run(reads: dict[str, Any]) -> Run:
             "events": tuple(shown_event(row) for row in reads.get("GetRunEvents") or ()),
             "traces": tuple(shown_trace(row) for row in reads.get("GetTraces") or ()),
             "tool_calls": tuple(
-                ToolCall(given(row), "", row["tool_call_id"], rest(row)) for row in reads.get("GetToolCalls") or ()
+                shown_call(row) for row in reads.get("GetToolCalls") or ()
             ),
             "usage": (),
             "interactions": tuple(
@@ -112,6 +112,12 @@ def shown_event(row: dict[str, Any]) -> Event:
 def shown_trace(row: dict[str, Any]) -> Trace:
     """A message of the conversation."""
     return Trace(given(row), "", row["role"], row["content"], row["order_index"], row["meta"], row["trace_kind"])
+
+
+def shown_call(row: dict[str, Any]) -> ToolCall:
+    """A tool call; what stored its intent and its result is not seen."""
+    known = {name: row[name] for name in ("attempt", "started_epoch", "trace_id", "completed")}
+    return ToolCall(given(row), "", row["tool_call_id"], rest(row), **known)
 
 
 def shown_note(row: dict[str, Any]) -> Note:
