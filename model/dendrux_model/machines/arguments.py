@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, TOOL_COMPLETED, TOOL_STARTED, UNSCOPED
 from dendrux_model import operations as ops
+from dendrux_model.machines.arguments_blobs import BlobArguments
 from dendrux_model.machines.arguments_leases import LeaseArguments
 from dendrux_model.world import Run, World
 
@@ -47,7 +48,7 @@ ENDS = (
 )
 
 
-class Arguments(LeaseArguments):
+class Arguments(LeaseArguments, BlobArguments):
     """Makes operations for one world, asking `pick` for every choice."""
 
     def __init__(self, world: World, pick: Pick) -> None:
@@ -118,10 +119,12 @@ class Arguments(LeaseArguments):
         parent = self.pick([None, None, None, *known])
         record = self.record(parent) if parent else None
         key = self.pick(KEYS)
+        tenant = record.tenant_id if record else self.pick(TENANTS)
         return ops.CreateRun(
             run_id=self.pick([*free, *known]),
             agent_name=AGENT,
-            tenant_id=record.tenant_id if record else self.pick(TENANTS),
+            tenant_id=tenant,
+            blob_refs=self.edges(tenant, "input", "input"),
             meta=self.document(),
             idempotency_key=key,
             idempotency_fingerprint=self.pick([None, "f", ""]) if key else None,
@@ -155,6 +158,7 @@ class Arguments(LeaseArguments):
             submission_id=self.pick(["s1", "s2", None]),
             validate=self.pick([None, "accept", "refuse"]),
             tenant_id=self.scope(run),
+            blob_refs=self.refs(run, "submission", "0"),
         )
 
     def release_run_claim(self) -> ops.Operation:
@@ -289,6 +293,7 @@ class Arguments(LeaseArguments):
             trace_id=self.fresh("m", "traces"),
             trace_kind=self.pick(["message", "rewrite"]),
             claim_epoch=self.epoch(run),
+            blob_refs=self.refs(run, "trace", str(record and len(record.traces))),
         )
 
     def get_traces(self) -> ops.Operation:
@@ -306,6 +311,7 @@ class Arguments(LeaseArguments):
             success=self.pick([True, False]),
             row_id=self.fresh("c", "tool_calls"),
             claim_epoch=self.epoch(run),
+            blob_refs=self.refs(run, "tool_call", str(record and len(record.tool_calls))),
         )
 
     def start_tool_call(self) -> ops.Operation:
@@ -352,6 +358,7 @@ class Arguments(LeaseArguments):
             success=self.pick([True, False]),
             outcome=self.pick([None, "completed"]),
             pii_mapping=self.pick([None, {"<A>": "x"}]),
+            blob_refs=self.refs(run, "tool_call", row_id),
         )
 
     def get_replayed_tool_calls(self) -> ops.Operation:

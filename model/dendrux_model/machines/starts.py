@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from dendrux.vocabulary import GARBAGE_AGE_S, META_LOOP, NO_TENANT, RECOVERABLE_LOOP, blob_scope
+from dendrux_model.machines.arguments_leases import LEASE_S
 from dendrux_model.operations import (
     AddNote,
     ClaimPausedRun,
     CreateRun,
     FinalizeWithEvent,
+    MarkLeaseExpired,
     PauseWithEvent,
+    PutBlob,
     RequestCancel,
     RequestPause,
     SubmitAndClaim,
 )
-from dendrux_model.programs import Do, Program
+from dendrux_model.programs import Do, Program, Tick
 
 CREATE: Final = Do(CreateRun(run_id="r1", agent_name="a"))
 PAUSE: Final = Do(
@@ -32,6 +36,13 @@ FINISH: Final = Do(
     )
 )
 
+RECOVERABLE: Final = Do(CreateRun(run_id="r1", agent_name="a", meta={META_LOOP: RECOVERABLE_LOOP}))
+LONG: Final = Tick(LEASE_S)
+MARK: Final = Do(MarkLeaseExpired(cutoff_s=LEASE_S))
+
+PUT: Final = Do(PutBlob(data="start", tenant_scope=NO_TENANT))
+GARBAGE: Final = tuple(Do(PutBlob(data=data, tenant_scope=blob_scope("t"))) for data in ("start", "one"))
+
 STARTS: Final[dict[str, Program]] = {
     "empty": (),
     "running": (CREATE,),
@@ -47,6 +58,14 @@ STARTS: Final[dict[str, Program]] = {
     "pausing": (CREATE, Do(RequestPause(run_id="r1", reason="soon"))),
     "paused_cancelling": (CREATE, PAUSE, Do(RequestCancel(run_id="r1"))),
     "finished": (CREATE, FINISH),
+    "owner_gone": (RECOVERABLE, LONG),
+    "expired": (RECOVERABLE, LONG, MARK),
+    "abandoned": (CREATE, PAUSE, LONG),
+    "stored": (CREATE, PUT),
+    "garbage": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")), *GARBAGE, Tick(GARBAGE_AGE_S)),
     "tenant": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")),),
 }
 """Start states by name."""
+
+TIMELESS: Final = tuple(name for name, program in STARTS.items() if not any(isinstance(s, Tick) for s in program))
+"""Start states that need no clock."""
