@@ -19,6 +19,7 @@ NOUNS = (
     "usage",
     "notes",
     "listing",
+    "delegation",
 )
 """In the order in which the documentation introduces them."""
 

@@ -70,7 +70,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int]
 async def situation(engines: Callable[[int], Any], request: pytest.FixtureRequest) -> AsyncIterator[Situation]:
     kind = SQLiteStateStore if request.param == 1 else Format2Store
     injector = SqlFaultInjector()
-    bench = Bench(lambda: kind(engines(0)), second=lambda _: kind(engines(1)), injector=injector)
+    bench = Bench(lambda: kind(engines(0)), second=lambda _: kind(engines(1)), reopen=lambda _: kind(engines(0)), injector=injector)
     yield Situation(bench=bench, format=request.param, capabilities=None, settings=Settings(), note=lambda *_: None)
     injector.close()
     await bench.close()

@@ -18,6 +18,7 @@ from dendrux.testing.store_kit.contracts import (  # noqa: F401  # imported to e
     usage,
     notes,
     listing,
+    delegation,
     _tenants,
     _arguments,
     _fences,
