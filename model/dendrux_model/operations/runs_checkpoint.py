@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from dendrux.runtime.values import LLMInteractionWrite, TraceWrite, UsageStats, UsageWrite
@@ -19,18 +20,30 @@ from dendrux_model.values import members, merged, object_text
 from dendrux_model.world import LastStep, Members, World, find, put
 
 
-def patched(state: Members | None, patch: dict[str, Any] | None) -> Members | None:
-    """The loop state after a patch: members are set, those that are None go. An empty patch changes nothing."""
-    if not patch:
+Patch = tuple[Members, frozenset[str]]
+"""What a step changes of the loop state: members it sets, and keys it deletes."""
+
+
+def patched(state: Members | None, patch: Patch) -> Members | None:
+    """The loop state after a patch. An empty patch changes nothing."""
+    settled, gone = patch
+    if not settled and not gone:
         return state
-    left = merged(state, members({key: value for key, value in patch.items() if value is not None}) or ())
-    return tuple(member for member in left if patch.get(member[0], member) is not None)
+    return tuple(member for member in merged(state, settled) if member[0] not in gone)
 
 
 def too_large(state: Members | None) -> bool:
     """Whether a loop state exceeds its bound."""
-    text = object_text(state)
-    return text is not None and len(text.text.encode()) > LOOP_STATE_MAX
+    if state is None:
+        return False
+    size = sum(len(json.dumps(key, ensure_ascii=False).encode()) + 1 + encoded(value.text) for key, value in state)
+    return 2 + size + max(0, len(state) - 1) > LOOP_STATE_MAX
+
+
+@lru_cache(maxsize=256)
+def encoded(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +63,7 @@ class CheckpointStep(Operation, lost_ack="identity", identity="step_id"):
     fence_first = True
 
     def step(self, world: World) -> Step:
-        if too_large(patched(None, self.loop_state)):
+        if too_large(patched(None, self.patch)):
             return world, INVALID
         run = find(world, self.run_id)
         if run is None:
@@ -64,7 +77,7 @@ class CheckpointStep(Operation, lost_ack="identity", identity="step_id"):
             return world, NONE if run.last_step.content == self.content else CONFLICT
         if self.iteration_count < run.iteration_count:
             return world, CONFLICT
-        state = patched(run.loop_state, self.loop_state)
+        state = patched(run.loop_state, self.patch)
         if too_large(state):
             return world, INVALID
         if not rules.free(world, run, self.rows):
@@ -75,9 +88,17 @@ class CheckpointStep(Operation, lost_ack="identity", identity="step_id"):
             loop_state=state,
             last_step=LastStep(self.step_id, self.content),
             progress_at=world.now,
+            lease_expired_at=None,
             updated_at=world.now,
         )
         return put(world, after), NONE
+
+    @cached_property
+    def patch(self) -> Patch:
+        """What the step changes of the loop state."""
+        given = self.loop_state or {}
+        settled = members({key: value for key, value in given.items() if value is not None}) or ()
+        return settled, frozenset(key for key, value in given.items() if value is None)
 
     @cached_property
     def rows(self) -> Mapping[str, tuple[Any, ...]]:
