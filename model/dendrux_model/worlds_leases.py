@@ -53,7 +53,7 @@ def leases(storage_format: int) -> dict[str, Any]:
             pause(R1, "p1", 1),
             pause(R1, "p2", None),
             ClaimPausedRun(run_id=R1, expected_status=APPROVAL),
-            ReleaseRunClaim(run_id=R1, claim_epoch=2),
+            ReleaseRunClaim(run_id=R1, claim_epoch=3),
             RequestCancel(run_id=R1),
             end(R1, "f1", None, allowed=ANY_OPEN),
         ),

@@ -16,8 +16,8 @@ from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.machine import applies, first
 from dendrux_model.machines.starts import STARTS
 from dendrux_model.operations import OPERATIONS, CreateRun, Operation, UpdateRunMeta
-from dendrux_model.programs import Do
-from dendrux_model.world import World
+from dendrux_model.programs import Do, Tick
+from dendrux_model.world import SECOND, World
 
 MATRIX_STARTS = tuple(name for name in STARTS if name != "tenant")
 """Start states of the matrix; tenants race like runs without one."""
@@ -43,8 +43,11 @@ def state(start: str, storage_format: int) -> World:
     """The world after a start's program."""
     world = World(new_format=storage_format)
     for step in STARTS[start]:
-        assert isinstance(step, Do)
-        world, _ = step.operation.step(world)
+        if isinstance(step, Tick):
+            world = world._replace(now=world.now + int(step.seconds * SECOND))
+        else:
+            assert isinstance(step, Do)
+            world, _ = step.operation.step(world)
     return world
 
 

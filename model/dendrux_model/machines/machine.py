@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from dendrux_model.machines.arguments import Arguments
-from dendrux_model.machines.starts import STARTS
+from dendrux_model.machines.arguments_leases import LEASE_S
+from dendrux_model.machines.starts import STARTS, TIMELESS
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.possible import Worlds
-from dendrux_model.programs import Do, Fault, Program, Reopen, Step
+from dendrux_model.programs import Do, Fault, Program, Reopen, Step, Tick
 from dendrux_model.world import World
 
 STEPS = 20
@@ -63,12 +64,16 @@ def build(
     names: Sequence[str],
     faults: Sequence[tuple[str, str]] = (),
     reopens: bool = False,
+    ticks: bool = False,
+    starts: Sequence[str] = (),
     record: Callable[[Session], None] = lambda session: None,
 ) -> type[RuleBasedStateMachine]:
     """A machine over these operations, on sessions that `begin` starts.
 
     Args:
         faults: (point, kind) pairs that may cut a write; none for a machine without faults.
+        ticks: whether time passes; without it, machines begin where none has.
+        starts: the states to begin in; none given: all of them.
         record: called with every session that ended well.
     """
 
@@ -81,9 +86,10 @@ def build(
         @property
         def world(self) -> World:
             """The world that choices are made for: the first of the possible ones."""
-            return self.session.worlds.possible[0].world
+            worlds = self.session.worlds
+            return worlds.possible[0].world._replace(now=worlds.instant)
 
-        @initialize(start=st.sampled_from(sorted(STARTS)))
+        @initialize(start=st.sampled_from(sorted(starts or (STARTS if ticks else TIMELESS))))
         def begin_somewhere(self, start: str) -> None:
             program: Program = STARTS[start]
             for step in program:
@@ -91,6 +97,8 @@ def build(
 
         @rule(data=st.data())
         def call(self, data: st.DataObject) -> None:
+            if ticks and data.draw(st.integers(0, 5)) == 5:
+                self.session.step(Tick(data.draw(st.sampled_from((LEASE_S, LEASE_S // 2, 10 * LEASE_S)))))
             operation = self.choose(data)
             if reopens and data.draw(st.integers(0, 15)) == 15:
                 self.session.step(Reopen())

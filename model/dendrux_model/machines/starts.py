@@ -40,8 +40,8 @@ RECOVERABLE: Final = Do(CreateRun(run_id="r1", agent_name="a", meta={META_LOOP: 
 LONG: Final = Tick(LEASE_S)
 MARK: Final = Do(MarkLeaseExpired(cutoff_s=LEASE_S))
 
-PUT: Final = Do(PutBlob(data="start", tenant_scope=NO_TENANT))
-GARBAGE: Final = tuple(Do(PutBlob(data=data, tenant_scope=blob_scope("t"))) for data in ("start", "one"))
+PUT: Final = Do(PutBlob(payload="start", tenant_scope=NO_TENANT))
+GARBAGE: Final = tuple(Do(PutBlob(payload=data, tenant_scope=blob_scope("t"))) for data in ("start", "one"))
 
 STARTS: Final[dict[str, Program]] = {
     "empty": (),
@@ -66,6 +66,9 @@ STARTS: Final[dict[str, Program]] = {
     "tenant": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")),),
 }
 """Start states by name."""
+
+LEASE_STARTS: Final = ("running", "paused", "claimed", "cancelling", "owner_gone", "expired", "abandoned")
+"""Where owners are silent, or soon will be."""
 
 TIMELESS: Final = tuple(name for name, program in STARTS.items() if not any(isinstance(s, Tick) for s in program))
 """Start states that need no clock."""

@@ -65,6 +65,8 @@ async def explore(
     examples: int,
     faults: tuple[tuple[str, str], ...] = (),
     reopens: bool = False,
+    ticks: bool = False,
+    starts: tuple[str, ...] = (),
 ) -> None:
     """Run one machine on one bench; a failure is reduced to a program that cannot be made smaller, and raised."""
     loop = asyncio.get_running_loop()
@@ -75,7 +77,9 @@ async def explore(
     def begin() -> Session:
         return LoopSession(execution(situation, bench), loop, branches)
 
-    machine = build(begin, names=names(profile, situation.format), faults=faults, reopens=reopens)
+    machine = build(
+        begin, names=names(profile, situation.format), faults=faults, reopens=reopens, ticks=ticks, starts=starts
+    )
     budget = situation.settings.examples or examples
     try:
         await asyncio.to_thread(search, machine, examples=budget, seed=situation.settings.seed)
@@ -116,11 +120,25 @@ async def outcome(situation: Situation, program: Program) -> Failed | None:
 
 
 def machine_check(
-    profile: str, *, examples: int, faults: tuple[tuple[str, str], ...] = (), reopens: bool = False
+    profile: str,
+    *,
+    examples: int,
+    faults: tuple[tuple[str, str], ...] = (),
+    reopens: bool = False,
+    ticks: bool = False,
+    starts: tuple[str, ...] = (),
 ) -> Callable[[Situation], Any]:
     """A contract's check that runs a machine."""
 
     async def check(situation: Situation) -> None:
-        await explore(situation, profile=profile, examples=examples, faults=faults, reopens=reopens)
+        await explore(
+            situation,
+            profile=profile,
+            examples=examples,
+            faults=faults,
+            reopens=reopens,
+            ticks=ticks,
+            starts=starts,
+        )
 
     return check

@@ -6,6 +6,7 @@ from typing import Final
 
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.machines import machine_check
+from dendrux_model.machines.starts import LEASE_STARTS
 
 CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("before_commit", "invalidated"))
 """COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
@@ -33,6 +34,23 @@ contract(
     group="retry_ids",
     needs={"reopen"},
     check=machine_check("evidence", examples=10, reopens=True),
+)
+
+contract(
+    "recovery.stateful.leases",
+    "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner at a time and ends "
+    "once.",
+    group="recovery",
+    needs={"clock", "reopen"},
+    check=machine_check("leases", examples=30, reopens=True, ticks=True, starts=LEASE_STARTS),
+)
+contract(
+    "crash_recovery.stateful.faults_leases",
+    "With transactions cut at COMMIT, reclaims answer that nobody knows, and sweeps name the run and go on.",
+    group="crash_recovery",
+    needs={"fault_injector", "disconnect_form", "clock"},
+    check=machine_check("leases", examples=25, faults=CUTS, ticks=True, starts=LEASE_STARTS),
+    cause="A reclaim was repeated after COMMIT was sent, or a failed COMMIT of one run ended a sweep.",
 )
 
 for _profile, _examples in (("pauses", 25), ("evidence", 25), ("all", 30)):
