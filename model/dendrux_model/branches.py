@@ -68,6 +68,7 @@ BRANCHES: Final[dict[str, str]] = {
     "FinalizeRunIfStatusIn": "invalid run_not_found",
     "FinalizeWithEvent": "applied invalid lost run_not_found stale_claim unchanged write_conflict",
     "GetDelegationInfo": "absent shown",
+    "GetEventsForRuns": "absent shown",
     "GetLLMInteractions": "absent shown",
     "GetLeaseExpired": "absent",
     "GetLoopState": "absent",

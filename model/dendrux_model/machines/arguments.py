@@ -14,6 +14,7 @@ from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, TOOL_COMPLETED, TOOL_STARTED, UNSCOPED
 from dendrux_model import operations as ops
 from dendrux_model.machines.arguments_blobs import BlobArguments
+from dendrux_model.machines.arguments_checkpoints import CheckpointArguments
 from dendrux_model.machines.arguments_leases import LeaseArguments
 from dendrux_model.world import Run, World
 
@@ -48,7 +49,7 @@ ENDS = (
 )
 
 
-class Arguments(LeaseArguments, BlobArguments):
+class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
     """Makes operations for one world, asking `pick` for every choice."""
 
     def __init__(self, world: World, pick: Pick) -> None:
@@ -132,6 +133,7 @@ class Arguments(LeaseArguments, BlobArguments):
             delegation_level=(record.delegation_level + 1 if record else 0) + self.pick([0, 0, 0, 1]),
             parent_claim_epoch=self.epoch(parent) if parent else None,
             retry_of_run_id=self.pick([None, None, None, *known]),
+            **self.seeds(),
         )
 
     def update_run_meta(self) -> ops.Operation:
@@ -281,6 +283,10 @@ class Arguments(LeaseArguments, BlobArguments):
             event_types=self.pick([None, ("run.paused", "llm.completed"), ()]),
         )
 
+    def get_events_for_runs(self) -> ops.Operation:
+        heads = self.pick([dict.fromkeys(RUNS, -1), {"r1": 0, "missing": -1}, {}])
+        return ops.GetEventsForRuns(heads=heads, limit_per_run=self.pick([100, 1]))
+
     def save_trace(self) -> ops.Operation:
         run = self.run()
         record = self.record(run)
@@ -291,7 +297,7 @@ class Arguments(LeaseArguments, BlobArguments):
             order_index=self.pick([len(record.traces) if record else 0, 0, 1]),
             meta=self.document(),
             trace_id=self.fresh("m", "traces"),
-            trace_kind=self.pick(["message", "rewrite"]),
+            trace_kind=self.pick(["message", "rewrite", "observation"]),
             claim_epoch=self.epoch(run),
             blob_refs=self.refs(run, "trace", str(record and len(record.traces))),
         )

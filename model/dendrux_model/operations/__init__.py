@@ -22,7 +22,7 @@ from dendrux_model.operations.delegation import (
     RunUsage,
     SubtreeUsage,
 )
-from dendrux_model.operations.events import GetRunEvents, SaveRunEvent
+from dendrux_model.operations.events import GetEventsForRuns, GetRunEvents, SaveRunEvent
 from dendrux_model.operations.finish import FinalizeRun, FinalizeRunIfStatusIn, FinalizeWithEvent
 from dendrux_model.operations.leases import (
     GetLeaseExpired,
@@ -69,6 +69,7 @@ __all__ = [
     "FinalizeRunIfStatusIn",
     "FinalizeWithEvent",
     "GetDelegationInfo",
+    "GetEventsForRuns",
     "GetLLMInteractions",
     "GetLeaseExpired",
     "GetLoopState",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import INVALID, Returned
 from dendrux_model.values import MINTED, json_text
-from dendrux_model.world import Event, World, find
+from dendrux_model.world import Event, Run, World, find
 
 
 def event_row(write: EventWrite, content: str, event_id: str | None) -> Event:
@@ -61,16 +61,32 @@ class GetRunEvents(Operation, lost_ack="read"):
         if run is None:
             return world, Returned([])
         after = -1 if self.after_sequence_index is None else self.after_sequence_index
-        found = [
-            {
-                "id": event.id or MINTED,
-                "sequence_index": index,
-                "event_type": event.event_type,
-                "iteration_index": event.iteration_index,
-                "correlation_id": event.correlation_id,
-                "data": event.data,
-            }
-            for index, event in enumerate(run.events)
-            if index > after and (self.event_types is None or event.event_type in self.event_types)
-        ]
-        return world, Returned(found[: self.limit])
+        return world, Returned(shown(run, after, self.event_types)[: self.limit])
+
+
+def shown(run: Run, after: int, event_types: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The log of a run above an index, as its records show it."""
+    return [
+        {
+            "id": event.id or MINTED,
+            "sequence_index": index,
+            "event_type": event.event_type,
+            "iteration_index": event.iteration_index,
+            "correlation_id": event.correlation_id,
+            "data": event.data,
+        }
+        for index, event in enumerate(run.events)
+        if index > after and (event_types is None or event.event_type in event_types)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetEventsForRuns(Operation, lost_ack="read"):
+    """Read on in several logs at once; a run without new events is absent."""
+
+    heads: Mapping[str, int]
+    limit_per_run: int = 100
+
+    def step(self, world: World) -> Step:
+        found = {run.id: shown(run, self.heads[run.id]) for run in world.runs if run.id in self.heads}
+        return world, Returned({run_id: page[: self.limit_per_run] for run_id, page in found.items() if page})

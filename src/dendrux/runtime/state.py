@@ -10,7 +10,7 @@ What each one means is written once, as a step of the reference model (`dendrux_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -327,6 +327,10 @@ class StateStore(Protocol):
         event_types: Sequence[str] | None = None,
         before: datetime | None = None,
     ) -> list[RunEventRecord]: ...
+
+    async def get_events_for_runs(
+        self, heads: Mapping[str, int], *, limit_per_run: int
+    ) -> dict[str, list[RunEventRecord]]: ...
 
     # -- traces -------------------------------------------------------------------------------------------------------
 

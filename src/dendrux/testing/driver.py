@@ -165,6 +165,8 @@ class Driver:
             name: self.blobs.inside(operation.method, name, self.inside(name, value))
             for name, value in operation.arguments().items()
         }
+        if operation.method == "get_events_for_runs" and isinstance(given["heads"], dict):
+            given["heads"] = {self.inside("run_id", run_id): head for run_id, head in given["heads"].items()}
         if operation.method == "child_runs_page":
             given["after"] = self.inside("run_id", given["after"])
         if operation.method == "cancel_subtree":
@@ -204,6 +206,9 @@ class Driver:
             self.remember(operation, value)
         if method == "list_runs":
             return [self.outside(run.id) for run in value]
+        if method == "get_events_for_runs":
+            left_out = NOT_SHOWN["get_run_events"]
+            return {self.outside(of): [self.record(row, left_out) for row in page] for of, page in value.items()}
         if method == "get_run_statuses":
             return {self.outside(run_id): status for run_id, status in value.items()}
         if method == "get_pause_state":

@@ -32,6 +32,13 @@ def inside(length: int) -> int:
     return length - NAMESPACE_LENGTH
 
 
+def many(head: int) -> dict[str, int]:
+    """One head more than a call may have."""
+    return {f"r{i}": head for i in range(STATUSES_MAX + 1)}
+
+
+EVENTS_MAX: Final = 100
+"""Events of one run in one get_events_for_runs."""
 IDS: Final = text(inside(ID_LENGTH))
 NAMES: Final = text(inside(NAME_LENGTH))
 LONG_NAMES: Final = text(NAME_LENGTH)
@@ -159,6 +166,8 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     "trace_kind": ("", "nonsense"),
     "result_payload": (HALF, 7),
     "metadata": VALUES,
+    "limit_per_run": (0, -1, EVENTS_MAX + 1, True, "1"),
+    "heads": ({"": 0}, {"a\u0000b": 0}, {HALF: 0}, {"r": -2}, {"r": True}, {"r": None}, many(-1), [("r", 0)], "r"),
     "limit": (0, -1, LIMIT_MAX + 1, True, "1"),
     "offset": (-1, "1"),
     "metadata_filter": ({"a.b": 1}, {"": 1}, {'a"b': 1}, {"$": 1}, {"k": NAN}, {"k": HALF}),

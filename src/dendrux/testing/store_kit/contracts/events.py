@@ -11,7 +11,7 @@ from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, claimed, ended, paused
 from dendrux.vocabulary import RESERVED_EVENTS
-from dendrux_model.operations import GetRunEvents, SaveRunEvent
+from dendrux_model.operations import GetEventsForRuns, GetRunEvents, SaveRunEvent
 from dendrux_model.outcomes import CONFLICT, INVALID, TERMINAL, Returned
 from dendrux_model.programs import Do, Look
 
@@ -32,6 +32,7 @@ sample(
     data=(None, {}, {"tool": "mail", "n": 1.0}, {"tool": "mail", "n": True}, {"tool": "mail", "n": 1, "more": None}),
 )
 sample(GetRunEvents(run_id="r"))
+sample(GetEventsForRuns(heads={"r": -1}))
 
 contract(
     "basic.save_run_event.indexes_count_up_from_zero",
@@ -182,4 +183,18 @@ race(
     replace(FULL, run_id="s"),
     before=(born(), born("s")),
     cause="A violated key is reported as an error of the database instead of a write conflict.",
+)
+
+
+contract(
+    "basic.get_events_for_runs.above_each_head",
+    "Several logs are read on at once, each above its head and in order; a run without a new event is absent.",
+    *(born(f"r{i}") for i in range(4)),
+    *(Do(SaveRunEvent(run_id=f"r{i}", event_type="x", data={"n": n})) for i in range(3) for n in range(i + 2)),
+    Do(GetEventsForRuns(heads={"r2": -1, "r0": 0, "r1": 2, "r3": -1, "nowhere": -1})),
+    Do(GetEventsForRuns(heads={"r2": 1, "r0": -1}, limit_per_run=1)),
+    Do(GetEventsForRuns(heads={"r3": -1, "nowhere": -1}), expect=Returned({})),
+    Do(GetEventsForRuns(heads={}), expect=Returned({})),
+    Do(GetEventsForRuns(heads={f"r{i}": -1 for i in range(200)}, limit_per_run=100)),
+    cause="The limit is taken over all runs, or a head is taken in.",
 )
