@@ -8,6 +8,7 @@ from dendrux.vocabulary import RUNNING
 from dendrux_model.invariants import of_answer, of_change
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import Outcome, Returned
+from dendrux_model.values import json_text
 from dendrux_model.world import Run, ToolCall, World, find
 
 
@@ -19,11 +20,14 @@ def call_of(world: World, operation: Any) -> ToolCall | None:
 
 @of_change
 def tool_pair__together(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
-    """A call that was open gets its result in the step that stores one observation and one event more."""
+    """A call that was open gets its result in the step that stores one observation, one event and the mapping."""
     opened = {call.id for call in old.tool_calls if not call.completed}
     completed = sum(call.completed and call.id in opened for call in new.tool_calls)
     if type(operation).__name__ != "CompleteToolCall" or getattr(operation, "run_id", None) != new.id:
         return completed == 0
+    mapping = getattr(operation, "pii_mapping", None)
+    if mapping is not None and new.pii_mapping != json_text(mapping):
+        return False
     return completed == len(new.traces) - len(old.traces) == len(new.events) - len(old.events) == 1
 
 

@@ -110,7 +110,7 @@ def start_of_a_completed_call_writes() -> Swap:
     return step_of(StartToolCall, change)
 
 
-@mutant(None, "tools")
+@mutant("tool_pair", "tools")
 def mapping_left_behind() -> Swap:
     """A completion does not store the mapping."""
     return step_keeping(CompleteToolCall, "pii_mapping")

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
+from dendrux.errors import REFUSALS, UNAVAILABLE, PersistenceError, StoreOutcomeUnknown
 from dendrux.runtime.values import (
     CancelPage,
     EventWrite,
@@ -267,7 +267,7 @@ def outcome_of(error: Exception) -> Outcome:
     """The model's word for what a store raised."""
     if isinstance(error, StoreOutcomeUnknown):
         return Unknown()
-    if isinstance(error, UNAVAILABLE):
+    if isinstance(error, UNAVAILABLE) or type(error) is PersistenceError:  # a statement failed: nothing was written
         return Unavailable(error.code)
     if isinstance(error, REFUSALS):
         return Refused(error.code)  # type: ignore[attr-defined]  # every class in REFUSALS has a code
