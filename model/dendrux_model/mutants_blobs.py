@@ -42,7 +42,7 @@ def put_is_no_use() -> Swap:
     """Putting bytes again does not move their age."""
 
     def change(op: PutBlob, before: World, after: World, outcome: Outcome) -> tuple[World, Outcome]:
-        held = rules.blob_of(before, op.tenant_scope, op.data)
+        held = rules.blob_of(before, op.tenant_scope, op.payload)
         return (before, outcome) if held is not None and after is not before else (after, outcome)
 
     return step_of(PutBlob, change)

@@ -40,8 +40,8 @@ def images(storage_format: int) -> dict[str, Any]:
         )
 
     alphabet: list[Operation] = [
-        PutBlob(data="one", tenant_scope=SCOPE),
-        PutBlob(data="new", tenant_scope=SCOPE),
+        PutBlob(payload="one", tenant_scope=SCOPE),
+        PutBlob(payload="new", tenant_scope=SCOPE),
         trace(0, edge("one", "0")),
         trace(0, edge("two", "0")),
         trace(1, edge("two", "0"), edge("two", "1")),
@@ -70,9 +70,9 @@ def images(storage_format: int) -> dict[str, Any]:
     return {
         "setup": (
             run(R1, tenant_id="t"),
-            PutBlob(data="one", tenant_scope=SCOPE),
-            PutBlob(data="two", tenant_scope=SCOPE),
-            PutBlob(data="one", tenant_scope=NOBODY),
+            PutBlob(payload="one", tenant_scope=SCOPE),
+            PutBlob(payload="two", tenant_scope=SCOPE),
+            PutBlob(payload="one", tenant_scope=NOBODY),
         ),
         "alphabet": tuple(alphabet),
         "starts_at": HOUR_S * SECOND,

@@ -64,7 +64,7 @@ class BlobArguments:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def put_blob(self) -> ops.Operation:
-        return ops.PutBlob(data=self.pick(CONTENTS), tenant_scope=self.blob_scope())
+        return ops.PutBlob(payload=self.pick(CONTENTS), tenant_scope=self.blob_scope())
 
     def read_blob(self) -> ops.Operation:
         scope, content = self.blob()

@@ -56,18 +56,22 @@ def shown_blob(world: World, blob: Blob) -> dict[str, Any]:
 class PutBlob(Operation, lost_ack="natural"):
     """Store bytes. Putting them again is a use of what is there; bytes that were purged stay refused."""
 
-    data: str
+    payload: str
     tenant_scope: str = NO_TENANT
     media_type: str = "text/plain"
 
     def step(self, world: World) -> Step:
-        held = rules.blob_of(world, self.tenant_scope, self.data)
+        held = rules.blob_of(world, self.tenant_scope, self.payload)
         if held is None:
-            held = Blob(self.tenant_scope, self.data, "live", self.media_type, world.now, world.now)
+            held = Blob(self.tenant_scope, self.payload, "live", self.media_type, world.now, world.now)
         elif held.state != "live":
             return world, NO_BLOB
         after = with_blob(world, held._replace(put_at=world.now))
         return after, Returned(shown_blob(after, held._replace(put_at=world.now)))
+
+    def arguments(self) -> dict[str, Any]:
+        given = super().arguments()
+        return {"data": given.pop("payload"), **given}
 
 
 @dataclass(frozen=True, kw_only=True)

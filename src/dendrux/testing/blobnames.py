@@ -56,7 +56,8 @@ class BlobNames:
 
     def edge(self, edge: BlobEdge) -> BlobEdge:
         """A reference as the store gets it."""
-        return replace(edge, tenant_scope=self.scope(edge.tenant_scope), sha256=self.digest(edge.sha256))
+        scope = self.inside("", "tenant_scope", edge.tenant_scope)
+        return replace(edge, tenant_scope=scope, sha256=self.inside("", "sha256", edge.sha256))
 
     def shown(self, value: Any, field: Any) -> Any:
         """An answer as the model would give it; `field` shows what is not about bytes."""

@@ -10,7 +10,7 @@ from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
 from dendrux.testing.driver import NAMESPACE_LENGTH
 from dendrux.testing.execution import Execution
 from dendrux.testing.store_kit.contract import Situation, contract
-from dendrux.testing.store_kit.contracts._samples import Sample, samples
+from dendrux.testing.store_kit.contracts._samples import EDGE, Sample, samples
 from dendrux.vocabulary import ID_LENGTH, LIMIT_MAX, MONEY_MAX, NAME_LENGTH, STATUSES_MAX, TYPE_LENGTH
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID
@@ -97,6 +97,15 @@ LISTS: Final = {
     "allowed_current_statuses": ((), ("success",), ("nonsense",), ("running", "cancelled")),
 }
 
+BAD_EDGES: Final[tuple[dict[str, Any], ...]] = (
+    {"tenant_scope": "x"},
+    {"sha256": 7},
+    {"owner_kind": ""},
+    {"owner_id": "a\u0000b"},
+    {"ordinal": -1},
+    {"ordinal": True},
+)
+
 BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     **dict.fromkeys(
         (
@@ -168,6 +177,12 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     "metadata": VALUES,
     "limit_per_run": (0, -1, EVENTS_MAX + 1, True, "1"),
     "heads": ({"": 0}, {"a\u0000b": 0}, {HALF: 0}, {"r": -2}, {"r": True}, {"r": None}, many(-1), [("r", 0)], "r"),
+    "payload": (7, None),
+    "sha256": (7, None),
+    "tenant_scope": ("", "x", "t", 7, "t:" + "x" * NAME_LENGTH, "t:a\u0000b", "t:" + HALF),
+    "media_type": text(TYPE_LENGTH),
+    "blob_refs": ("no list", 7, (7,), (EDGE, EDGE), *((replace(EDGE, **bad),) for bad in BAD_EDGES)),
+    "blob_refs_scope": ("", "x", 7),
     "limit": (0, -1, LIMIT_MAX + 1, True, "1"),
     "offset": (-1, "1"),
     "metadata_filter": ({"a.b": 1}, {"": 1}, {'a"b': 1}, {"$": 1}, {"k": NAN}, {"k": HALF}),

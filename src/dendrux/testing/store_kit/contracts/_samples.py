@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from dendrux.runtime.values import BlobEdge
 from dendrux.store.capabilities import REQUIRED
 from dendrux.testing.store_kit.contract import Need
 from dendrux.testing.store_kit.contracts._states import OWNED, answer
+from dendrux.vocabulary import NO_TENANT
 from dendrux_model.operations import OPERATIONS
 from dendrux_model.outcomes import INVALID
 from dendrux_model.programs import Program
@@ -68,12 +70,17 @@ CAPABILITY_OF: Final = {
 }
 """Methods that come with a capability; every store has the others."""
 
+EDGE: Final = BlobEdge(tenant_scope=NO_TENANT, sha256="picture", owner_kind="row", owner_id="0", ordinal=0)
+"""A reference to a blob. In a repeat with other references it need not be there."""
+
 SAMPLES: dict[str, Sample] = {}
 """By the name of the operation's class."""
 
 
 def sample(operation: Any, *, before: Program = OWNED, **others: tuple[Any, ...]) -> None:
     """Say how an operation is called after the steps `before`; `others` are further values of stored parameters."""
+    if "blob_refs" in type(operation).__dataclass_fields__:
+        others.setdefault("blob_refs", ((EDGE,),))
     SAMPLES[type(operation).__name__] = Sample(operation=operation, before=before, others=others)
 
 
@@ -88,5 +95,5 @@ def samples() -> Iterator[Sample]:
 def stored(sample_of: Sample) -> tuple[str, ...]:
     """The parameters that a repeat by identity compares."""
     operation = sample_of.operation
-    left_out = operation.not_persisted | {"claim_epoch", "run_id", operation.identity}
+    left_out = operation.not_persisted | {"claim_epoch", "run_id", "blob_refs_scope", operation.identity}
     return tuple(name for name in sample_of.parameters if name not in left_out)
