@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -40,6 +41,8 @@ class Operation:
     """Whether the method demands `claim_epoch=`: nobody but an owner may call it."""
     fence_first: ClassVar[bool] = False
     """Whether the fence comes before the identity, because the operation hands out or orders work."""
+    identity_of_run: ClassVar[bool] = False
+    """Whether the identity is the run's own, so that the same id in another run is another one."""
     not_persisted: ClassVar[frozenset[str]] = frozenset()
     """Parameters beside the epoch and the ids that are no part of retry equality."""
 
@@ -62,6 +65,10 @@ class Operation:
     def cut_steps(self, world: World) -> list[Step]:
         """Of a paged operation: what it may do and answer when the COMMIT of one of its runs is not acknowledged."""
         return []
+
+    def parts(self, observed: Outcome, runs: Iterable[str]) -> list[tuple[Operation, Outcome]]:
+        """The call as what it is among concurrent ones, given the runs there may be: a sweep is a call for each run."""
+        return [(self, observed)]
 
     @cached_property
     def content(self) -> str:

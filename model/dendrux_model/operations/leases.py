@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dendrux.vocabulary import (
     ABANDONED_WAITING,
@@ -17,8 +17,8 @@ from dendrux.vocabulary import (
     TenantScope,
 )
 from dendrux_model import rules
-from dendrux_model.operations.base import Operation, Step
-from dendrux_model.outcomes import FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, TRUE, Returned
+from dendrux_model.operations.base import LostAck, Operation, Step
+from dendrux_model.outcomes import FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, TRUE, Outcome, Returned
 from dendrux_model.values import At, Unordered, json_text
 from dendrux_model.world import SECOND, Event, Run, World, find, put
 
@@ -137,6 +137,15 @@ class Sweep(Operation):
             steps += [(rest, answer), (put(rest, became), answer)]
         return steps
 
+    def parts(self, observed: Outcome, runs: Iterable[str]) -> list[tuple[Operation, Outcome]]:
+        if not isinstance(observed, Returned) or not isinstance(observed.value, dict):
+            return [(self, observed)]
+        named = {run_id for said in observed.value.values() for run_id in said}
+        return [
+            (SweptAlone(sweep=self, run_id=run_id), Returned(only(run_id, observed.value)))
+            for run_id in sorted(named.union(runs))
+        ]
+
     def over(self, world: World, chosen: Callable[[Run], bool]) -> tuple[World, list[tuple[Run, Run]]]:
         """The world after the sweep passed the chosen runs, and what changed."""
         changes = [(run, self.change(run, world.now)) for run in world.runs if chosen(run)]
@@ -144,6 +153,30 @@ class Sweep(Operation):
         for _, became in changes:
             world = put(world, became)
         return world, changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptAlone(Operation):
+    """What a sweep does to one run, in a transaction of its own: the part it plays among concurrent calls."""
+
+    sweep: Sweep
+    run_id: str
+
+    lost_ack: ClassVar[LostAck] = "paged"
+
+    def step(self, world: World) -> Step:
+        after, changes = self.sweep.over(world, lambda run: run.id == self.run_id)
+        return after, self.sweep.answer(changes, {})
+
+
+def only(run_id: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """What the answer of a sweep says of one run."""
+    return {
+        name: [run for run in said if run == run_id]
+        if isinstance(said, list)
+        else {run: about for run, about in said.items() if run == run_id}
+        for name, said in answer.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,13 +139,19 @@ class Execution:
         for do, call in zip(step.branches, history, strict=True):
             allowed = self.worlds.allowed(do.operation)
             self.lines.append(Line(str(do.operation), allowed, call.observed, step=len(self.done)))
-        verdict = linearize(self.worlds.possible, history, self.worlds.instant)
+        runs = {run.id for possible in self.worlds.possible for run in possible.world.runs}
+        parts = [
+            call._replace(operation=part, observed=observed)
+            for call in history
+            for part, observed in call.operation.parts(call.observed, runs)
+        ]
+        verdict = linearize(self.worlds.possible, parts, self.worlds.instant)
         if verdict.result == "unknown":
             raise Inconclusive(tuple(self.done), len(self.done))
         if verdict.result == "violation":
             answers = "; ".join(f"{call.operation.method} {call.observed}" for call in history)
             raise self.failed(f"no order of the calls explains their answers: {answers}")
-        for _ in history:
+        for _ in parts:
             self.worlds.tick()
         self.worlds.replace(verdict.worlds)
 

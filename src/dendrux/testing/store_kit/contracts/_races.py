@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dendrux.testing.store_kit.checking import perform
-from dendrux.testing.store_kit.contract import CONTRACTS, Situation, contract, needs_of
+from dendrux.testing.store_kit.contract import CONTRACTS, Need, Situation, contract, needs_of
 from dendrux_model.operations import Operation
 from dendrux_model.programs import Do, Program, Step, Together
 
@@ -43,6 +43,8 @@ def race(
     after: tuple[Step, ...] = (),
     cause: str,
     both_ways: bool = False,
+    group: str = "concurrency",
+    needs: frozenset[Need] | set[Need] = frozenset(),
 ) -> None:
     """Add a contract; `both_ways`: and one with the second call as the one that waits.
 
@@ -53,10 +55,10 @@ def race(
             continue
         check = Race(one, other, before, after)
         added = contract(
-            f"concurrency.{id}{name}",
+            f"{group}.{id}{name}",
             promise,
-            group="concurrency",
-            needs=needs_of(check.program(1)),
+            group=group,
+            needs=needs_of(check.program(1)) | needs,
             cause=cause,
             check=check,
         )
