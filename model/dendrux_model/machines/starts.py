@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dendrux.vocabulary import GARBAGE_AGE_S, META_LOOP, NO_TENANT, RECOVERABLE_LOOP, blob_scope
+from dendrux.runtime.values import EventWrite
+from dendrux.vocabulary import GARBAGE_AGE_S, META_LOOP, NO_TENANT, RECOVERABLE_LOOP, TOOL_STARTED, blob_scope
 from dendrux_model.machines.arguments_leases import LEASE_S
 from dendrux_model.operations import (
     AddNote,
@@ -16,6 +17,7 @@ from dendrux_model.operations import (
     PutBlob,
     RequestCancel,
     RequestPause,
+    StartToolCall,
     SubmitAndClaim,
 )
 from dendrux_model.programs import Do, Program, Tick
@@ -33,6 +35,17 @@ FINISH: Final = Do(
         allowed_current_statuses=("running", "paused"),
         event_type="run.completed",
         event_id="start-e9",
+    )
+)
+
+CALL: Final = Do(
+    StartToolCall(
+        run_id="r1",
+        row_id="start-k0",
+        tool_call_id="start-c0",
+        tool_name="search",
+        claim_epoch=1,
+        event=EventWrite(event_type=TOOL_STARTED, event_id="start-b0"),
     )
 )
 
@@ -58,6 +71,8 @@ STARTS: Final[dict[str, Program]] = {
     "pausing": (CREATE, Do(RequestPause(run_id="r1", reason="soon"))),
     "paused_cancelling": (CREATE, PAUSE, Do(RequestCancel(run_id="r1"))),
     "finished": (CREATE, FINISH),
+    "calling": (CREATE, CALL),
+    "left_open": (CREATE, CALL, PAUSE, CLAIM),
     "owner_gone": (RECOVERABLE, LONG),
     "expired": (RECOVERABLE, LONG, MARK),
     "abandoned": (CREATE, PAUSE, LONG),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dendrux.runtime.values import UsageStats
+from dendrux.runtime.values import TraceWrite, UsageStats
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, LONG, TEXTS
@@ -25,6 +25,7 @@ from dendrux_model.operations import (
     RequestCancel,
     RequestPause,
     SaveRunEvent,
+    SaveTrace,
     SubmitAndClaim,
     TryPauseRun,
 )
@@ -302,6 +303,67 @@ by_format(
 # -- races ------------------------------------------------------------------------------------------------------------
 
 GUARD = "The guard is read before the update instead of standing in it, or the event has a transaction of its own."
+
+LAST = TraceWrite(role="assistant", content="Goodbye.", order_index=7, trace_id="last", trace_kind="final")
+END = FinalizeWithEvent(
+    run_id="r",
+    status="success",
+    allowed_current_statuses=("running",),
+    event_type="run.completed",
+    event_id="end",
+    answer="Goodbye.",
+    trace=LAST,
+)
+
+contract(
+    "atomic_completion.finalize_with_event.last_message_with_the_end",
+    "Status, terminal event and last message show together, and a repeat adds nothing.",
+    born(),
+    Do(END, expect=Returned(0)),
+    Look(),
+    Do(END, expect=Returned(0)),
+    Do(SaveTrace(run_id="r", role="user", content_text="wait", order_index=8), expect=TERMINAL),
+    cause="The last message is written after the end, where a crash loses it, or before it, where the end may be lost.",
+    group="atomic_completion",
+    needs={"format_2"},
+)
+contract(
+    "atomic_completion.finalize_with_event.last_message_is_part_of_the_content",
+    "An end repeated with another last message, or without one, is a write conflict.",
+    born(),
+    Do(END, expect=Returned(0)),
+    Look(),
+    *(
+        Do(replace(END, trace=other), expect=CONFLICT)
+        for other in (None, replace(LAST, content="Goodbye"), replace(LAST, order_index=8), replace(LAST, trace_id="o"))
+    ),
+    group="atomic_completion",
+    needs={"format_2"},
+)
+contract(
+    "atomic_completion.finalize_with_event.lost_end_leaves_no_message",
+    "An end that lost its guard or its epoch publishes nothing, whatever its last message would have met.",
+    *OWNED,
+    Do(SaveTrace(run_id="r", role="user", content_text="x", order_index=7, trace_id="there")),
+    Do(replace(END, claim_epoch=1), expect=STALE),
+    Do(replace(END, allowed_current_statuses=("paused",)), expect=NONE),
+    Look(),
+    Do(replace(END, claim_epoch=OWNER), expect=CONFLICT),
+    Do(replace(END, trace=replace(LAST, order_index=8, trace_id="there")), expect=CONFLICT),
+    Look(),
+    Do(replace(END, trace=replace(LAST, order_index=8)), expect=Returned(1)),
+    Look(),
+    Do(replace(END, event_id="second"), expect=NONE),
+    group="atomic_completion",
+    needs={"format_2"},
+)
+by_format(
+    "atomic_completion.finalize_with_event.no_last_message_on_format_1",
+    "On format 1 an end with a last message is refused with a ValueError; the end alone is not.",
+    one=(born(), Do(END, expect=INVALID), Look(), Do(replace(END, trace=None), expect=Returned(0))),
+    two=(born(), Do(END, expect=Returned(0))),
+    group="atomic_completion",
+)
 
 race(
     "finalize_with_event.one_end",

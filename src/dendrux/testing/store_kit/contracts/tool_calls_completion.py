@@ -11,11 +11,11 @@ from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, TENANTS, TEXTS, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, born, claimed, ended, noted, paused
+from dendrux.testing.store_kit.contracts.finish import END
 from dendrux.testing.store_kit.contracts.tool_calls import COMPLETE, DONE, FULL, OBSERVATION, START, STARTED
 from dendrux.vocabulary import TOOL_COMPLETED, TOOL_STARTED
 from dendrux_model.operations import (
     CompleteToolCall,
-    FinalizeWithEvent,
     GetReplayedToolCalls,
     GetToolCalls,
     RequestCancel,
@@ -283,63 +283,6 @@ atomic(
     Do(complete(50, row_id=wide(48), outcome="o" * 100, duration_ms=2**40)),
 )
 
-# -- the end and its last message -------------------------------------------------------------------------------------
-
-LAST: Final = TraceWrite(role="assistant", content="Goodbye.", order_index=7, trace_id="last", trace_kind="final")
-END: Final = FinalizeWithEvent(
-    run_id="r",
-    status="success",
-    allowed_current_statuses=("running",),
-    event_type="run.completed",
-    event_id="end",
-    answer="Goodbye.",
-    trace=LAST,
-)
-
-atomic(
-    "finalize_with_event.last_message_with_the_end",
-    "Status, terminal event and last message show together, and a repeat adds nothing.",
-    born(),
-    Do(END, expect=Returned(0)),
-    Look(),
-    Do(END, expect=Returned(0)),
-    Do(SaveTrace(run_id="r", role="user", content_text="wait", order_index=8), expect=TERMINAL),
-    cause="The last message is written after the end, where a crash loses it, or before it, where the end may be lost.",
-)
-atomic(
-    "finalize_with_event.last_message_is_part_of_the_content",
-    "An end repeated with another last message, or without one, is a write conflict.",
-    born(),
-    Do(END, expect=Returned(0)),
-    Look(),
-    *(
-        Do(replace(END, trace=other), expect=CONFLICT)
-        for other in (None, replace(LAST, content="Goodbye"), replace(LAST, order_index=8), replace(LAST, trace_id="o"))
-    ),
-)
-atomic(
-    "finalize_with_event.lost_end_leaves_no_message",
-    "An end that lost its guard or its epoch publishes nothing, whatever its last message would have met.",
-    *OWNED,
-    Do(SaveTrace(run_id="r", role="user", content_text="x", order_index=7, trace_id="there")),
-    Do(replace(END, claim_epoch=1), expect=STALE),
-    Do(replace(END, allowed_current_statuses=("paused",)), expect=NONE),
-    Look(),
-    Do(replace(END, claim_epoch=OWNER), expect=CONFLICT),
-    Do(replace(END, trace=replace(LAST, order_index=8, trace_id="there")), expect=CONFLICT),
-    Look(),
-    Do(replace(END, trace=replace(LAST, order_index=8)), expect=Returned(1)),
-    Look(),
-    Do(replace(END, event_id="second"), expect=NONE),
-)
-by_format(
-    "atomic_completion.finalize_with_event.no_last_message_on_format_1",
-    "On format 1 an end with a last message is refused with a ValueError; the end alone is not.",
-    one=(born(), Do(END, expect=INVALID), Look(), Do(replace(END, trace=None), expect=Returned(0))),
-    two=(born(), Do(END, expect=Returned(0))),
-    group="atomic_completion",
-)
-
 # -- crashes at each point --------------------------------------------------------------------------------------------
 
 CRASHES: Final[tuple[tuple[str, Any, Program, int], ...]] = (
@@ -364,7 +307,7 @@ for name, call, before, statements in CRASHES:
     for after in range(statements):
         atomic(
             f"{name}.cut_before_statement_{after + 1}",
-            f"{call.method} that fails at its statement {after + 1} shows in no part, and works when it is called again.",
+            f"{call.method} that fails at its statement {after + 1} shows in no part, and works when it is repeated.",
             *crash(name, call, before, "statement", "error", after),
             cause=SPLIT,
         )
