@@ -59,6 +59,12 @@ BUDGET = {
     "count_runs": (1, {}),
     "get_run_statuses": (1, {"run_ids": ["r", "paused"]}),
     "get_events_for_runs": (1, {"heads": {"r": -1}, "limit_per_run": 10}),
+    "cancel_subtree": (3, {"root_run_id": "r"}),  # the root, asking it to stop, its children
+    "get_delegation_info": (3, {"run_id": "r", "tenant_id": None}),
+    "get_subtree": (2, {"run_id": "r", "tenant_id": None}),
+    "child_runs_page": (1, {"run_id": "r"}),
+    "run_usage": (1, {"run_id": "r", "tenant_id": None}),
+    "subtree_usage": (1, {"run_id": "r"}),
 }
 """Statements of the first, applied call; the arguments on the runs that `store` prepares."""
 

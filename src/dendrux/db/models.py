@@ -147,6 +147,7 @@ agent_runs = Table(
     Index("ix_agent_runs_status", "status", "created_at", "id"),
     Index("ix_agent_runs_agent", "agent_name", "created_at", "id"),
     Index("ix_agent_runs_parent_run_id", "parent_run_id", "created_at", "id"),
+    Index("ix_agent_runs_children", "parent_run_id", "id"),
     Index("ix_agent_runs_retry_of_run_id", "retry_of_run_id"),
     Index("ix_agent_runs_progress", "status", "last_progress_at", "id"),
     Index("ix_agent_runs_paused", "status", "paused_at", "id"),

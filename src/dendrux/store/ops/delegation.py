@@ -207,7 +207,9 @@ def _nodes(tree: CTE) -> Select[Any]:
 
 
 def _usage_by_run(tree: CTE) -> Select[Any]:
-    return select(calls.agent_run_id, *SUMS).where(calls.agent_run_id == tree.c.id).group_by(calls.agent_run_id)
+    # The outer join makes every database begin with the tree: the calls of all other runs are not looked at.
+    outer = tree.outerjoin(llm_interactions, calls.agent_run_id == tree.c.id)
+    return select(tree.c.id, *SUMS).select_from(outer).group_by(tree.c.id)
 
 
 async def get_subtree(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> SubtreeRecord | None:
@@ -221,7 +223,7 @@ async def get_subtree(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED)
         for row in rows:
             fields = dict(row._mapping)
             nodes.append((depth + fields.pop("depth"), records.run_of(fields)))
-        used |= {row.agent_run_id: rollup(row) for row in sums}
+        used |= {row.id: rollup(row) for row in sums}
     if not nodes:
         return None
     nodes.sort(key=lambda node: (node[0], node[1].created_at, node[1].id))

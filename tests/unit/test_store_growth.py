@@ -1,0 +1,211 @@
+"""What grows with the database: no operation on one run and no first page may. The plans of the statements decide."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import event, text
+
+from dendrux.db.models import agent_runs, metadata, run_events
+from dendrux.store import SQLStateStore
+from dendrux.store.binding import Operation
+from unit.store_support import Format2Store, built_in
+from unit.test_store_statements import BUDGET, END, PAUSE
+
+AGENTS = 20
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    **{name: arguments for name, (_, arguments) in BUDGET.items()},
+    "list_runs": {"limit": 50},
+    "list_runs of a tenant": {"limit": 50, "tenant_id": "t1"},
+    "list_runs of nobody": {"limit": 50, "tenant_id": None},
+    "list_runs of an agent": {"limit": 50, "agent_name": "a1"},
+    "list_runs of a status": {"limit": 50, "status": "success"},
+    "list_runs of a parent": {"limit": 50, "parent_run_id": "r"},
+    "list_runs since": {"limit": 50, "started_after": "now"},
+    "get_run_events after": {"run_id": "r", "after_sequence_index": 900, "limit": 10},
+    "get_run_events of a type": {"run_id": "r", "event_types": ["x"], "limit": 10},
+    "get_tool_calls of an iteration": {"run_id": "r", "iteration_index": 1, "limit": 10},
+    "child_runs_page after": {"run_id": "r", "after": "c5", "limit": 10},
+}
+"""Calls by name; the first word is the operation. Those with a statement budget come with their arguments from there."""
+
+NOT_PLANNED = {
+    "count_runs": "counts every run that matches, which is what it is asked for",
+    "try_pause_run": "the swap of pause_with_event without its event, on format 1 only",
+    "pause_run": "the swap of pause_with_event without its event, on format 1 only",
+    "finalize_run": "the swap of finalize_with_event without its event, on format 1 only",
+    "finalize_run_if_status_in": "the swap of finalize_with_event without its event, on format 1 only",
+}
+"""Operations without a sample, and why."""
+
+BOUNDED_SORTS = {
+    "get_delegation_info": "groups the runs of one subtree by depth and status",
+    "get_subtree": "groups the calls of one subtree by run",
+}
+"""Operations that sort rows of one family, never a table."""
+
+
+def operations() -> set[str]:
+    """Every operation that the base binds."""
+    return {name for name, value in vars(SQLStateStore).items() if isinstance(value, Operation)}
+
+
+def test_every_operation_has_a_sample_or_a_reason() -> None:
+    sampled = {name.split()[0] for name in SAMPLES}
+    assert operations() <= sampled | set(NOT_PLANNED)
+    assert set(NOT_PLANNED) <= operations()
+    assert set(BOUNDED_SORTS) <= operations()
+    assert all(reason and not reason.endswith(".") for reason in (NOT_PLANNED | BOUNDED_SORTS).values())
+
+
+# -- databases --------------------------------------------------------------------------------------------------------
+
+
+def rows_of_runs(number: int) -> Iterator[dict[str, Any]]:
+    for n in range(number):
+        yield {
+            "id": f"bulk{n:07}",
+            "agent_name": f"a{n % AGENTS}",
+            "tenant_id": None if n % 3 == 0 else f"t{n % 7}",
+            "status": ("success", "running", "paused", "error")[n % 4],
+            "storage_format": 2,
+            "claim_epoch": 1,
+            "pause_data": {"a": 1} if n % 4 == 2 else None,
+            "idempotency_scope": "",
+            "parent_run_id": None,
+        }
+
+
+async def fill(store: SQLStateStore, runs: int, events: int) -> None:
+    """Rows below the store: many runs, and one run `r` with a long log."""
+    now = (await store.get_run("r")).created_at
+    stamps = {"created_at": now, "updated_at": now, "last_progress_at": now}
+    async with store._engine.begin() as connection:
+        some = [{**row, **stamps} for row in rows_of_runs(runs)]
+        for start in range(0, len(some), 5000):
+            await connection.execute(agent_runs.insert(), some[start : start + 5000])
+        log = [
+            {"id": f"e{n:07}", "agent_run_id": "r", "event_type": "x", "sequence_index": n, "created_at": now}
+            for n in range(events)
+        ]
+        for start in range(0, len(log), 5000):
+            await connection.execute(run_events.insert(), log[start : start + 5000])
+
+
+async def prepare(store: SQLStateStore) -> None:
+    """The runs that the samples name, as the tests of the budgets prepare them."""
+    for name in ("r", "paused", "claimed", "noted"):
+        await store.create_run(name, "agent", meta={})
+    await store.pause_with_event("paused", **PAUSE)
+    await store.pause_with_event("claimed", **PAUSE)
+    await store.claim_paused_run("claimed", expected_status="paused")
+    await store.add_note("noted", note_id="a", text="x")
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Any) -> AsyncIterator[SQLStateStore]:
+    async with built_in(tmp_path, Format2Store) as store:
+        await prepare(store)
+        await fill(store, 300, 1000)
+        yield store
+
+
+def arguments_of(sample: str, now: Any) -> dict[str, Any]:
+    return {name: now if value == "now" else value for name, value in SAMPLES[sample].items()}
+
+
+async def plans(store: SQLStateStore, sample: str) -> list[tuple[str, list[str]]]:
+    """The statements of a call, each with the steps of its plan."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(_conn: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if not statement.startswith(("BEGIN", "EXPLAIN", "PRAGMA")):
+            seen.append((statement, parameters))
+
+    now = (await store.get_run("r")).created_at
+    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    try:
+        await getattr(store, sample.split()[0])(**arguments_of(sample, now))
+    finally:
+        event.remove(store._engine.sync_engine, "before_cursor_execute", note)
+    found = []
+    async with store._engine.connect() as connection:
+        for statement, parameters in seen:
+            rows = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)).all()
+            found.append((statement, [row[3] for row in rows]))
+    return found
+
+
+def faults(sample: str, steps: list[str]) -> list[str]:
+    """What makes a plan grow with the database: a table read whole, or rows sorted that an index could give."""
+    found = []
+    for step in steps:
+        words = step.split()
+        if step.startswith("SCAN") and words[1] in metadata.tables:
+            # An index that is read in its order stops at the limit of the page; a table that is scanned does not.
+            ordered = sample.startswith("list_runs") and "USING INDEX ix_agent_runs_" in step
+            found += [] if ordered else [step]
+        elif "TEMP B-TREE" in step and sample.split()[0] not in BOUNDED_SORTS:
+            found.append(step)
+        elif "TEMP B-TREE FOR ORDER BY" in step:
+            found.append(step)
+    return found
+
+
+@pytest.mark.parametrize("sample", [name for name in SAMPLES if name.split()[0] not in NOT_PLANNED])
+async def test_no_plan_grows_with_the_database(store: SQLStateStore, sample: str) -> None:
+    found = await plans(store, sample)
+    if sample != "get_events_for_runs":
+        assert found
+    for statement, steps in found:
+        assert not faults(sample, steps), (statement, steps)
+
+
+async def test_a_scan_and_a_sort_are_seen(store: SQLStateStore) -> None:
+    """The check bites: without its index a page sorts the table, and without a key a run is looked for everywhere."""
+    async with store._engine.begin() as connection:
+        await connection.execute(text("DROP INDEX ix_agent_runs_created_at"))
+    ((_, steps),) = await plans(store, "list_runs")
+    assert len(faults("list_runs", steps)) == 2
+    async with store._engine.connect() as connection:
+        rows = await connection.exec_driver_sql("EXPLAIN QUERY PLAN SELECT id FROM run_events WHERE data = 'x'")
+        assert faults("get_run_events", [row[3] for row in rows])
+
+
+MEASURED = ("get_run", "save_run_event", "get_run_control", "get_run_events after", "list_runs", "list_runs of a tenant")
+
+
+async def median(store: SQLStateStore, sample: str) -> float:
+    """Seconds of one call, the median of some."""
+    now, taken = (await store.get_run("r")).created_at, []
+    for _ in range(30):
+        began = time.perf_counter()
+        await getattr(store, sample.split()[0])(**arguments_of(sample, now))
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)
+
+
+@pytest.mark.slow
+async def test_a_large_database_costs_what_a_small_one_costs(tmp_path: Any, capsys: Any) -> None:
+    """100,000 runs, and a run of 100,000 events. The ratio of the times is printed; the plans decide."""
+    seen: list[dict[str, list[tuple[str, list[str]]]]] = []
+    cost: list[dict[str, float]] = []
+    for name, runs, events in (("small", 100, 100), ("large", 100_000, 100_000)):
+        (tmp_path / name).mkdir()
+        async with built_in(tmp_path / name, Format2Store) as store:
+            await prepare(store)
+            await fill(store, runs, events)
+            cost.append({sample: await median(store, sample) for sample in MEASURED})
+            seen.append({sample: await plans(store, sample) for sample in MEASURED})
+            assert await store.finalize_with_event("r", **END) is not None
+    assert seen[0] == seen[1]
+    with capsys.disabled():
+        for sample in MEASURED:
+            print(f"\n{sample}: {cost[1][sample] / cost[0][sample]:.2f} times the cost of a small database", end="")
+        print()
