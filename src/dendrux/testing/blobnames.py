@@ -52,7 +52,10 @@ class BlobNames:
             return self.scope(value)
         if name == "sha256":
             return self.digest(value)
-        return self.bytes_of(value) if name == "data" and method == "put_blob" else value
+        if name == "data" and method == "put_blob":
+            self.digest(value)
+            return self.bytes_of(value)
+        return value
 
     def edge(self, edge: BlobEdge) -> BlobEdge:
         """A reference as the store gets it."""

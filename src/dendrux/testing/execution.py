@@ -145,7 +145,7 @@ class Execution:
             for call in history
             for part, observed in call.operation.parts(call.observed, runs)
         ]
-        verdict = linearize(self.worlds.possible, parts, self.worlds.instant)
+        verdict = linearize(self.worlds.possible, parts, self.worlds.instant + 1)
         if verdict.result == "unknown":
             raise Inconclusive(tuple(self.done), len(self.done))
         if verdict.result == "violation":

@@ -325,6 +325,12 @@ async def collect_garbage(
     return done.result(place)
 
 
+MINE, KEPT, GONE = "mine", "kept", "gone"
+"""What became of a blob that looked like garbage: this collection has it, a run refers to it now, somebody else was
+faster.
+"""
+
+
 class _Tally:
     """What a page did so far."""
 
@@ -425,26 +431,32 @@ async def _collected(
     """Drop one blob, unless somebody put it or referred to it since the page was read."""
     unused = [stored.state == LIVE, stored.last_used_at <= cutoff, ~_referred()]
 
-    async def drop(tx: Tx) -> Outcome[bool]:
-        now = await held(tx, info.sha256, scope)
-        if now is None:
-            return Unchanged(tx.in_doubt)  # by this very call, when it does not know
+    async def drop(tx: Tx) -> Outcome[str]:
+        if await held(tx, info.sha256, scope) is None:
+            return Unchanged(MINE if tx.in_doubt else GONE)  # by this very call, when it does not know
         statement = delete(blobs).where(*this(info.sha256, scope), stored.generation == info.generation, *unused)
-        return True if (await tx.result(statement)).rowcount else Unchanged(False)
+        return MINE if (await tx.result(statement)).rowcount else Unchanged(await why_not(tx))
 
-    async def mark(tx: Tx) -> Outcome[bool]:
+    async def mark(tx: Tx) -> Outcome[str]:
         now = await held(tx, info.sha256, scope)
         values = {"state": DELETING, "state_changed_at": moment(tx, stored.created_at)}
         if now is not None and await changed(tx, info, scope, values, *unused):
-            return True
-        return Unchanged(tx.in_doubt and now is not None and now.state == DELETING)
+            return MINE
+        marked = tx.in_doubt and now is not None and now.state == DELETING
+        return Unchanged(MINE if marked else await why_not(tx))
 
-    if info.storage == DB:
-        if await pages.write(drop, "natural"):
-            done.deleted(info)
-    elif await pages.write(mark, "natural"):
+    async def why_not(tx: Tx) -> str:
+        old = [stored.state == LIVE, stored.last_used_at <= cutoff, _referred()]
+        return KEPT if await tx.row(select(stored.sha256).where(*this(info.sha256, scope), *old)) else GONE
+
+    became = await pages.write(drop if info.storage == DB else mark, "natural")
+    if became == KEPT:
+        done.skipped_referenced += 1
+    if became != MINE:
+        return
+    if info.storage != DB:
         await _removed(pages, scope, info, external(blob_store, pages.operation))
-        done.deleted(info)
+    done.deleted(info)
 
 
 async def _removed(pages: Pages, scope: str, info: BlobInfo, blob_store: BlobStore) -> None:
