@@ -101,6 +101,7 @@ class ConsumeSubmission(Operation, lost_ack="identity", identity="consumption_id
     pii_mapping: dict[str, str] | None = None
 
     fence_first = True
+    identity_of_run = True
     not_persisted = frozenset({"traces", "tool_calls", "pii_mapping"})
 
     def step(self, world: World) -> Step:

@@ -61,6 +61,7 @@ class CheckpointStep(Operation, lost_ack="identity", identity="step_id"):
     total_usage: UsageStats | None = None
 
     fence_first = True
+    identity_of_run = True
 
     def step(self, world: World) -> Step:
         if too_large(patched(None, self.patch)):

@@ -7,6 +7,7 @@ What a noun's module says of its operations is what the generators after them ne
 # isort: off
 from dendrux.testing.store_kit.contracts import (  # noqa: F401  # imported to enter what they hold into the catalogue
     runs,
+    runs_checkpoint,
     claims,
     pauses,
     control,

@@ -6,12 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dendrux.runtime.values import EventWrite, TraceWrite, UsageStats
+from dendrux.runtime.values import (
+    EventWrite,
+    LLMInteractionWrite,
+    SeedTrace,
+    ToolCallWrite,
+    TraceWrite,
+    UsageStats,
+)
 from dendrux.testing.driver import NAMESPACE_LENGTH
 from dendrux.testing.execution import Execution
 from dendrux.testing.store_kit.contract import Situation, contract
 from dendrux.testing.store_kit.contracts._samples import EDGE, Sample, samples
-from dendrux.vocabulary import ID_LENGTH, LIMIT_MAX, MONEY_MAX, NAME_LENGTH, STATUSES_MAX, TYPE_LENGTH
+from dendrux.vocabulary import ID_LENGTH, LIMIT_MAX, LOOP_STATE_MAX, MONEY_MAX, NAME_LENGTH, STATUSES_MAX, TYPE_LENGTH
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID
 from dendrux_model.programs import Look, Program
@@ -106,6 +113,44 @@ BAD_EDGES: Final[tuple[dict[str, Any], ...]] = (
     {"ordinal": True},
 )
 
+SEEDS: Final = (
+    "a message",
+    TraceWrite(role="user", content="x", order_index=0),
+    *(
+        SeedTrace(**{"role": "user", "content": "x", **wrong})
+        for wrong in ({"role": ""}, {"content": HALF}, {"content": 7}, {"meta": {"n": NAN}})
+    ),
+)
+CALLS: Final = (
+    "a call",
+    *(
+        ToolCallWrite(**{"tool_call_id": "c", "tool_name": "t", "result_payload": "1", "success": True, **wrong})
+        for wrong in (
+            {"tool_call_id": ""},
+            {"tool_name": "a\u0000b"},
+            {"result_payload": HALF},
+            {"success": 1},
+            {"duration_ms": -1},
+            {"params": {"n": NAN}},
+            {"row_id": ""},
+        )
+    ),
+)
+INTERACTIONS: Final = (
+    "an interaction",
+    UsageStats(),
+    *(
+        LLMInteractionWrite(**{"iteration_index": 0, "usage": UsageStats(), **wrong})
+        for wrong in (
+            {"iteration_index": -1},
+            {"usage": UsageStats(cost_usd=-0.5)},
+            {"usage": None},
+            {"semantic_request": {"n": INFINITY}},
+            {"interaction_id": ""},
+        )
+    ),
+)
+
 BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     **dict.fromkeys(
         (
@@ -120,6 +165,8 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
             "interaction_id",
             "note_id",
             "submission_id",
+            "step_id",
+            "consumption_id",
         ),
         IDS,
     ),
@@ -166,6 +213,13 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     ),
     **LISTS,
     "event": EVENTS,
+    "traces": tuple((message,) for message in MESSAGES) + ("x", 7, None),
+    "seed_traces": (*((seed,) for seed in SEEDS), "x", 7, None),
+    "tool_calls": (*((call,) for call in CALLS), "x", 7, None),
+    "interaction": INTERACTIONS,
+    "loop_state": (*DOCUMENTS, {"x": "x" * LOOP_STATE_MAX}, {"x": "\u00e9" * (LOOP_STATE_MAX // 2)}),
+    "after_order_index": (-2, True, "1", 1.5),
+    "max_bytes": (0, -1, True, "1"),
     "trace": MESSAGES,
     "tenant_id": NAMES[1:],  # the empty tenant is one
     "idempotency_fingerprint": text(ID_LENGTH)[1:],

@@ -96,14 +96,15 @@ def identity(sample: Sample) -> None:
         Do(call, expect=again(done)),
         Do(call, expect=again(done)),
     )
-    repeats(
-        "other_content_conflicts",
-        f"{method} with a known {by_id} and anything else in its content is a write conflict and changes nothing.",
-        *done,
-        Look(),
-        *(Do(other, expect=CONFLICT) for other in others(sample, call)),
-        cause=OTHER,
-    )
+    if stored(sample):
+        repeats(
+            "other_content_conflicts",
+            f"{method} with a known {by_id} and anything else in its content is a write conflict and changes nothing.",
+            *done,
+            Look(),
+            *(Do(other, expect=CONFLICT) for other in others(sample, call)),
+            cause=OTHER,
+        )
     if call.fence_first:
         fenced_repeats(sample, call, done, repeats)
         return
@@ -160,6 +161,8 @@ def fenced_repeats(sample: Sample, call: Any, done: Program, repeats: Callable[.
             raise ValueError(f"{method}: the model does not refuse a repeat {when}")
         promise = f"{method} is refused to its former owner {when}, also as a repeat."
         repeats(claim, promise, *before, Look(), Do(call, expect=refusal), cause=EARLIER)
+    if call.identity_of_run:
+        return
     repeats(
         "other_run_conflicts",
         f"{method} with a {by_id} that a row of another run has is a write conflict and changes neither run.",

@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from dendrux.runtime.values import ToolCallWrite, TraceWrite
 from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, wide
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
-from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, WAITING, born, claimed, ended, paused
+from dendrux.testing.store_kit.contracts._states import (
+    LEASE_S,
+    OWNED,
+    OWNER,
+    REACT,
+    WAITING,
+    born,
+    claimed,
+    ended,
+    paused,
+)
 from dendrux.vocabulary import PAUSED_STATUSES
 from dendrux_model.operations import (
     ClaimPausedRun,
+    ConsumeSubmission,
     GetPauseState,
     GetRun,
+    MarkLeaseExpired,
+    PauseWithEvent,
+    ReclaimRun,
     ReleaseRunClaim,
     RequestCancel,
     RequestPause,
     SaveRunEvent,
+    SaveTrace,
     SubmitAndClaim,
 )
 from dendrux_model.outcomes import (
     CONFLICT,
     FALSE,
+    INVALID,
     NONE,
     OUTCOME_UNKNOWN,
+    STALE,
     TRUE,
     VALIDATION,
     Returned,
 )
-from dendrux_model.programs import Do, Fault, Look
+from dendrux_model.programs import Do, Fault, Look, Tick
 
 PAUSED_RUN = (born(), paused())
 CLAIM = ClaimPausedRun(run_id="r", expected_status=WAITING)
 SUBMIT = SubmitAndClaim(
     run_id="r", expected_status=WAITING, submitted_data={"answer": "yes", "step": 1}, submission_id="sub"
 )
+CONSUME = ConsumeSubmission(
+    run_id="r",
+    claim_epoch=OWNER,
+    consumption_id="use",
+    traces=(TraceWrite(role="user", content="yes", order_index=0, trace_id="m0"),),
+    tool_calls=(
+        ToolCallWrite(tool_call_id="call", tool_name="ask", result_payload='{"ok": 1}', success=True, row_id="row"),
+    ),
+    pii_mapping={"<A>": "Ada"},
+)
 
 sample(CLAIM, before=PAUSED_RUN)
 sample(SUBMIT, before=PAUSED_RUN)
+sample(CONSUME, before=(*PAUSED_RUN, Do(SUBMIT)))
 sample(ReleaseRunClaim(run_id="r", claim_epoch=OWNER))
 
 # -- claiming ---------------------------------------------------------------------------------------------------------
@@ -226,6 +259,153 @@ contract(
     Do(RELEASE, expect=TRUE),
     Look(),
     Do(CLAIM, expect=NONE),
+)
+
+# -- consuming what was submitted -------------------------------------------------------------------------------------
+
+SUBMITTED = (*PAUSED_RUN, Do(SUBMIT))
+HANDED = Returned({"submission_id": "sub"})
+
+
+def promised(claim: str, promise: str, *steps: Any, cause: str | None = None) -> None:
+    """A contract about submissions that are consumed, which runs of format 2 have."""
+    contract(f"checkpointing.{claim}", promise, *steps, group="checkpointing", needs={"format_2"}, cause=cause)
+
+
+promised(
+    "consume_submission.handed_out_once",
+    "A submission is handed to the owner with the rows made of it; again under the same consumption, under no other.",
+    *SUBMITTED,
+    Do(replace(CONSUME, claim_epoch=1), expect=STALE),
+    Look(),
+    Do(CONSUME, expect=HANDED),
+    Look(),
+    Do(CONSUME, expect=HANDED),
+    Do(replace(CONSUME, traces=(), tool_calls=(), pii_mapping=None), expect=HANDED),
+    Do(replace(CONSUME, consumption_id="other"), expect=NONE),
+    Look(),
+    Do(SUBMIT, expect=NONE),
+    cause="The submission is not marked with the consumption in the transaction that hands it out.",
+)
+promised(
+    "consume_submission.nothing_to_consume",
+    "An owner without a submission gets None, and nothing is stored.",
+    born(),
+    Do(replace(CONSUME, claim_epoch=1), expect=NONE),
+    paused(),
+    Do(CLAIM, expect=Returned(2)),
+    Look(),
+    Do(CONSUME, expect=NONE),
+)
+promised(
+    "consume_submission.must_be_consumed_before_the_next_pause",
+    "A run does not pause over a submission that nobody consumed; a consumed one goes with the pause, not by release.",
+    *SUBMITTED,
+    Do(PauseWithEvent(run_id="r", status=WAITING, pause_data={}, claim_epoch=OWNER), expect=CONFLICT),
+    Look(),
+    Do(CONSUME, expect=HANDED),
+    Do(ReleaseRunClaim(run_id="r", claim_epoch=OWNER), expect=FALSE),
+    Look(),
+    Do(PauseWithEvent(run_id="r", status=WAITING, pause_data={}, claim_epoch=OWNER)),
+    Look(),
+    Do(SUBMIT, expect=Returned(3)),
+    Do(replace(CONSUME, claim_epoch=3, traces=(), tool_calls=()), expect=HANDED),
+)
+promised(
+    "consume_submission.taken_ids_and_positions_conflict",
+    "A consumption whose message or tool call is there already is a write conflict and hands out nothing.",
+    *SUBMITTED,
+    Do(SaveTrace(run_id="r", role="user", content_text="yes", order_index=0, trace_id="m0")),
+    Look(),
+    Do(CONSUME, expect=CONFLICT),
+    Do(replace(CONSUME, traces=(), tool_calls=(*CONSUME.tool_calls, *CONSUME.tool_calls)), expect=CONFLICT),
+    Look(),
+    Do(replace(CONSUME, traces=()), expect=HANDED),
+)
+promised(
+    "consume_submission.content_comes_back_exactly",
+    "What was submitted is handed out with the same members in the same order, of the same types.",
+    *(
+        step
+        for number, document in enumerate(DOCUMENTS)
+        for step in (
+            born(f"r{number}"),
+            paused(f"r{number}"),
+            Do(replace(SUBMIT, run_id=f"r{number}", submission_id=None, submitted_data=document), expect=Returned(2)),
+            Do(ConsumeSubmission(run_id=f"r{number}", claim_epoch=2, consumption_id="use")),
+        )
+    ),
+)
+AFTER_A_CRASH = (
+    born(meta=REACT),
+    paused(),
+    Do(SUBMIT, expect=Returned(2)),
+)
+TAKEN_OVER = (
+    Tick(LEASE_S),
+    Do(MarkLeaseExpired(cutoff_s=LEASE_S)),
+    Do(ReclaimRun(run_id="r", expected_epoch=2), expect=Returned(3)),
+)
+promised(
+    "consume_submission.next_owner_consumes_after_a_crash",
+    "When the owner dies before it consumed the submission, the next one is handed it, and the dead one no more.",
+    *AFTER_A_CRASH,
+    *TAKEN_OVER,
+    Do(CONSUME, expect=STALE),
+    Do(replace(CONSUME, claim_epoch=3), expect=HANDED),
+    cause="The submission belongs to the epoch it was submitted under, so a reclaimed run lost it.",
+)
+promised(
+    "consume_submission.next_owner_repeats_a_consumption",
+    "When the owner dies after it consumed the submission, the next one is handed it under the same consumption only.",
+    *AFTER_A_CRASH,
+    Do(CONSUME, expect=HANDED),
+    *TAKEN_OVER,
+    Look(),
+    Do(replace(CONSUME, claim_epoch=3, consumption_id="other"), expect=NONE),
+    Do(replace(CONSUME, claim_epoch=3), expect=HANDED),
+)
+by_format(
+    "checkpointing.consume_submission.is_for_format_2",
+    "On runs of format 1 nothing consumes a submission, and the call says so.",
+    one=(*SUBMITTED, Look(), Do(CONSUME, expect=INVALID)),
+    two=(*SUBMITTED, Do(CONSUME, expect=HANDED)),
+    group="checkpointing",
+)
+for _place in range(4):
+    promised(
+        f"consume_submission.cut_at_statement_{_place + 1}",
+        f"A consumption whose connection is lost at its statement {_place + 1} leaves nothing half, and happens once.",
+        *SUBMITTED,
+        Fault(Do(CONSUME), "statement", "invalidated", after=_place),
+        Look(),
+        Do(CONSUME, expect=HANDED),
+        cause="The mark and the rows made of the submission are written in more than one transaction.",
+    )
+race(
+    "consume_submission.one_consumption_at_a_time",
+    "Of two consumptions at once one is handed the submission, and the other gets None.",
+    CONSUME,
+    replace(CONSUME, consumption_id="other", traces=(), tool_calls=()),
+    before=SUBMITTED,
+    cause="The submission is read before the run's row is held.",
+)
+race(
+    "consume_submission.same_consumption_twice",
+    "One consumption sent twice at once happens once, and both callers are handed the submission.",
+    CONSUME,
+    CONSUME,
+    before=SUBMITTED,
+    cause="The submission is read before the run's row is held.",
+)
+race(
+    "consume_submission.or_released",
+    "A submission is consumed or its claim is handed back, never both.",
+    CONSUME,
+    ReleaseRunClaim(run_id="r", claim_epoch=OWNER),
+    before=SUBMITTED,
+    cause="The submission is read before the run's row is held.",
+    both_ways=True,
 )
 
 # -- races ------------------------------------------------------------------------------------------------------------

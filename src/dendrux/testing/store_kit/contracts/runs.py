@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dendrux.runtime.values import SeedTrace
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._nasty import ALIKE, DOCUMENTS, TENANTS, wide
 from dendrux.testing.store_kit.contracts._races import race
@@ -38,6 +39,8 @@ sample(
     idempotency_key=(None, "K"),
     idempotency_fingerprint=("F",),
     retry_of_run_id=("p",),
+    seed_traces=((SeedTrace(role="user", content="Hello"),),),
+    pii_mapping=({}, {"<A>": "Ada"}),
 )
 sample(GetRun(run_id="r"))
 sample(UpdateRunMeta(run_id="r", patch={"thread": "b", "new": [1, 1.0]}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
@@ -11,8 +12,8 @@ from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import born, ended, paused
 from dendrux.vocabulary import TRACE_KINDS
-from dendrux_model.operations import GetTraces, SaveTrace
-from dendrux_model.outcomes import CONFLICT, NONE, TERMINAL
+from dendrux_model.operations import ConversationTraces, GetTraces, GetTracesAfter, SaveTrace
+from dendrux_model.outcomes import CONFLICT, NONE, TERMINAL, Returned
 from dendrux_model.programs import Do, Look
 
 FULL = SaveTrace(
@@ -34,6 +35,8 @@ sample(
     trace_kind=("message", "rewrite"),
 )
 sample(GetTraces(run_id="r"))
+sample(GetTracesAfter(run_id="r", after_order_index=0, limit=10))
+sample(ConversationTraces(run_id="r", limit=10))
 
 contract(
     "basic.save_trace.read_by_order_index",
@@ -135,4 +138,113 @@ race(
     replace(FULL, trace_id="other", content_text="Other"),
     before=(born(),),
     cause="The position has no unique key, or its violation is reported as an error of the database.",
+)
+
+# -- the conversation as a model sees it ------------------------------------------------------------------------------
+
+
+def said(place: int, text: str = "Hello", **given: Any) -> Do:
+    """A message at a place."""
+    trace = SaveTrace(run_id="r", role="user", content_text=text, order_index=place, trace_id=f"m{place}", **given)
+    return Do(trace, expect=NONE)
+
+
+def page(limit: int = 10, **given: Any) -> Do:
+    """A page of the conversation, which the model knows."""
+    return Do(ConversationTraces(run_id="r", limit=limit, **given))
+
+
+def promised(claim: str, promise: str, *steps: Any, cause: str | None = None) -> None:
+    """A contract about conversations."""
+    contract(f"checkpointing.{claim}", promise, *steps, group="checkpointing", needs={"format_2"}, cause=cause)
+
+
+promised(
+    "conversation_traces.last_rewrite_stands_for_all_before",
+    "The conversation begins with the last rewrite, and without one with the first message.",
+    born(),
+    said(0),
+    said(1),
+    page(),
+    said(2, "Summary", trace_kind="rewrite"),
+    page(),
+    said(3),
+    said(4, "Shorter", trace_kind="rewrite"),
+    said(5, trace_kind="observation"),
+    Do(ConversationTraces(run_id="r", limit=1), expect=Returned({"next_after": 4})),
+    page(after_order_index=1),
+    page(after_order_index=4),
+    page(after_order_index=9),
+    Do(GetTraces(run_id="r")),
+    cause="The first rewrite is taken for the last, or the last is the one that was inserted last.",
+)
+promised(
+    "conversation_traces.a_rewrite_holds_its_place",
+    "A rewrite that comes late stands where its order index says.",
+    born(),
+    said(5),
+    said(2, "Summary", trace_kind="rewrite"),
+    said(1),
+    page(),
+    said(9, "Later", trace_kind="rewrite"),
+    said(7, "Between", trace_kind="rewrite"),
+    page(),
+    cause="Rewrites are ordered by their time or id instead of their order index.",
+)
+promised(
+    "conversation_traces.pages_meet",
+    "Pages follow each other without a gap and without a message twice, and the last one says that it is.",
+    born(),
+    *(said(place) for place in (0, 1, 2, 5, 9)),
+    Do(ConversationTraces(run_id="r", limit=2), expect=Returned({"next_after": 1})),
+    Do(ConversationTraces(run_id="r", limit=2, after_order_index=1), expect=Returned({"next_after": 5})),
+    Do(ConversationTraces(run_id="r", limit=2, after_order_index=5), expect=Returned({"next_after": None})),
+    Do(ConversationTraces(run_id="r", limit=5), expect=Returned({"next_after": None})),
+    Do(ConversationTraces(run_id="r", limit=4), expect=Returned({"next_after": 5})),
+    Do(ConversationTraces(run_id="r", limit=1000, after_order_index=9), expect=Returned({"next_after": None})),
+)
+promised(
+    "conversation_traces.pages_are_bounded_in_bytes",
+    "A page holds as many bytes of text in UTF-8 as it may, and one message at least.",
+    born(),
+    said(0, "abcd"),
+    said(1, "\u00e9\u00e9"),
+    said(2, ""),
+    said(3, "\U0001f600"),
+    said(4, "\u0000\x1a" * 4),
+    said(5, "x"),
+    *(
+        page(limit, max_bytes=most)
+        for most in (1, 3, 4, 5, 7, 8, 9, 11, 12, 13, 19, 20, 21, 22)
+        for limit in (1, 3, 10)
+    ),
+    *(page(max_bytes=most, after_order_index=3) for most in (1, 7, 8, 9)),
+    cause="Characters are counted instead of bytes, or the message that does not fit is on the page.",
+)
+promised(
+    "conversation_traces.large_messages",
+    "A message that is larger than a page may be has a page of its own, and the next page goes on after it.",
+    born(),
+    said(0, LONG),
+    said(1),
+    said(2, LONG),
+    *(
+        Do(
+            ConversationTraces(run_id="r", limit=10, max_bytes=1000, after_order_index=after),
+            expect=Returned({"next_after": going_on}),
+        )
+        for after, going_on in ((None, 0), (0, 1), (1, None))
+    ),
+    page(max_bytes=2**40),
+)
+promised(
+    "get_traces_after.goes_on_after_an_index",
+    "Messages are read from the one above an order index on, in order, rewrites like any other.",
+    born(),
+    *(said(place, trace_kind="rewrite" if place == 2 else "message") for place in (9, 0, 2, 1)),
+    *(
+        Do(GetTracesAfter(run_id="r", after_order_index=after, limit=limit))
+        for after in (-1, 0, 1, 2, 8, 9)
+        for limit in (1, 2, 1000)
+    ),
 )
