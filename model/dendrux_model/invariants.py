@@ -292,6 +292,9 @@ def lease_mark_only_running(run: Run) -> bool:
     if run.lease_expired_at is None:
         return True
     return run.status == RUNNING and run.format == 2 and (META_LOOP, JsonText('"react"')) in (run.meta or ())
+
+
+@of_run
 def tool_pair(run: Run) -> bool:
     """Format 2, of a call that was started: an event per attempt; result, observation and event, or none of them."""
     for call in run.tool_calls:

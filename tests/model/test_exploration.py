@@ -24,6 +24,8 @@ PINNED = {
     "tenants_format_1": (5_304, 249_288, 15_772, 97_908),
     "family": (6_048, 133_056, 16_256, 48_407),
     "family_format_1": (6_048, 133_056, 16_256, 48_407),
+    "tools": (1_280, 40_960, 2_070, 26_658),
+    "tools_format_1": (40, 1_280, 76, 896),
 }
 """States, transitions, and how many of the transitions changed the world and were refused."""
 

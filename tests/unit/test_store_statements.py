@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from dendrux.db.models import metadata
 from dendrux.errors import PersistenceError
-from dendrux.store import UsageStats
+from dendrux.store import EventWrite, TraceWrite, UsageStats
 from unit.store_support import Format2Store, built_in, counted
 
 pytestmark = pytest.mark.asyncio
@@ -24,6 +24,21 @@ TOOL = {
     "success": True,
     "duration_ms": 1,
     "iteration_index": 0,
+}
+START = {
+    **{name: value for name, value in TOOL.items() if name not in ("result_payload", "success", "duration_ms")},
+    "row_id": "k",
+    "event": EventWrite(event_type="tool.started"),
+}
+RESULT = {
+    "row_id": "open",
+    "result_payload": "1",
+    "success": True,
+    "outcome": "completed",
+    "duration_ms": 1,
+    "trace": TraceWrite(role="tool", content="x", order_index=0),
+    "event": EventWrite(event_type="tool.completed"),
+    "pii_mapping": {"a": "b"},
 }
 PAUSE = {"status": "paused", "pause_data": {"a": 1}}
 END = {"status": "success", "allowed_current_statuses": ["running"], "event_type": "run.completed"}
@@ -46,6 +61,9 @@ BUDGET = {
     "pause_with_event": (2, {"run_id": "r", **PAUSE, **EPOCH}),
     "submit_and_claim": (2, {"run_id": "paused", "expected_status": "paused", "submitted_data": {"b": 1}}),
     "finalize_with_event": (2, {"run_id": "r", **END, "event_data": {"error_info": {"a": 1}}, **EPOCH}),
+    "start_tool_call": (3, {"run_id": "r", **START, **EPOCH}),
+    "complete_tool_call": (4, {"run_id": "calling", **RESULT, **EPOCH}),
+    "get_replayed_tool_calls": (1, {"run_id": "r", "tenant_id": None}),
     "get_run": (1, {"run_id": "r", "tenant_id": None}),
     "get_pii_mapping": (1, {"run_id": "r"}),
     "get_pause_state": (1, {"run_id": "r"}),
@@ -72,11 +90,12 @@ BUDGET = {
 @pytest_asyncio.fixture
 async def store(tmp_path):
     async with built_in(tmp_path, Format2Store) as store:
-        for name in ("r", "paused", "claimed", "noted"):
+        for name in ("r", "paused", "claimed", "noted", "calling"):
             await store.create_run(name, "agent", meta={})
         await store.pause_with_event("paused", **PAUSE)
         await store.pause_with_event("claimed", **PAUSE)
         await store.claim_paused_run("claimed", expected_status="paused")
+        await store.start_tool_call("calling", **START | {"row_id": "open"}, claim_epoch=1)
         await store.add_note("noted", note_id="a", text="x")
         yield store
 
