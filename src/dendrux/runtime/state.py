@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from dendrux.runtime.blobs import BlobInfo, BlobKey, BlobReference, BlobStore, FailedBlob, GcResult
+from dendrux.runtime.pending import PendingCall, PendingWork
 from dendrux.runtime.values import (
     BlobEdge,
     CancelPage,
@@ -73,6 +74,8 @@ __all__ = [
     "LLMInteractionWrite",
     "LeaseSweep",
     "NoteRecord",
+    "PendingCall",
+    "PendingWork",
     "ParentRef",
     "ReplayedToolCalls",
     "RunBrief",
@@ -229,6 +232,8 @@ class StateStore(Protocol):
     ) -> None: ...
 
     async def get_pause_state(self, run_id: str) -> JsonObject | None: ...
+
+    async def get_pending(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> PendingWork | None: ...
 
     # -- finish -------------------------------------------------------------------------------------------------------
 

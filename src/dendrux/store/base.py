@@ -90,6 +90,7 @@ class SQLStateStore(Hooks):
     try_pause_run = writes(pauses.try_pause_run, lost="unknown", announces=True)
     pause_run = writes(pauses.pause_run, lost="unknown", announces=True)
     get_pause_state = reads(pauses.get_pause_state)
+    get_pending = reads(pauses.get_pending)
 
     # -- finish -------------------------------------------------------------------------------------------------------
     finalize_with_event = writes(finish.finalize_with_event, lost="identity", announces=True)

@@ -8,13 +8,15 @@ from sqlalchemy import ColumnElement, false, or_, select
 
 from dendrux.db.models import agent_runs
 from dendrux.errors import RunAlreadyTerminalError
+from dendrux.runtime.pending import PendingWork
 from dendrux.runtime.values import JsonObject, UsageStats
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import OrderedAssignments
+from dendrux.store.ops._pending import pending_calls, summary
 from dendrux.store.ops.claims import cleared_submission
 from dendrux.store.ops.events import event_entry
 from dendrux.store.tx import Outcome, Tx, Unchanged
-from dendrux.vocabulary import RUN_PAUSED, RUNNING, TERMINAL_STATUSES, UNSCOPED
+from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, RUN_PAUSED, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 runs = agent_runs.c
 
@@ -182,3 +184,22 @@ async def get_pause_state(tx: Tx, run_id: str) -> JsonObject | None:
     if found.submission_id is None:
         return document
     return {**document, **(found.submission_data or {}), "submission_id": found.submission_id}
+
+
+async def get_pending(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> PendingWork | None:
+    """What a paused run waits for; None when it does not exist, is outside the scope, or is not paused.
+
+    Ensures: the document itself is read only where the database cannot take the summary out of it faithfully.
+    """
+    found = await summary(tx, run_id, tenant_id)
+    if found is None or found[0].status not in PAUSED_STATUSES:
+        return None
+    run, members = found
+    reason, iteration = members["reason"], members["iteration"]
+    return PendingWork(
+        status=run.status,
+        reason=reason if isinstance(reason, str) else None,
+        iteration=iteration if isinstance(iteration, int) and not isinstance(iteration, bool) else None,
+        calls=pending_calls(members),
+        paused_at=run.paused_at,
+    )
