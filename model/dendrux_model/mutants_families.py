@@ -17,8 +17,12 @@ def cancel_stops_at_an_end() -> Swap:
     return swapped(
         delegation,
         "children",
-        lambda original: lambda world, run_id, scope: (
-            [] if any(run.id == run_id and rules.ended(run) for run in world.runs) else original(world, run_id, scope)
+        lambda original: (
+            lambda world, run_id, scope: (
+                []
+                if any(run.id == run_id and rules.ended(run) for run in world.runs)
+                else original(world, run_id, scope)
+            )
         ),
     )
 
@@ -69,7 +73,12 @@ def cancel_of_any_page_begins_anew() -> Swap:
     return swapped(
         CancelSubtree,
         "page",
-        lambda original: lambda self, world, lost=None, *, applied=True: original(
-            CancelSubtree(root_run_id=self.root_run_id, limit=self.limit, tenant_id=self.tenant_id), world, lost, applied=applied
+        lambda original: (
+            lambda self, world, lost=None, *, applied=True: original(
+                CancelSubtree(root_run_id=self.root_run_id, limit=self.limit, tenant_id=self.tenant_id),
+                world,
+                lost,
+                applied=applied,
+            )
         ),
     )

@@ -178,7 +178,14 @@ async def test_a_scan_and_a_sort_are_seen(store: SQLStateStore) -> None:
         assert faults("get_run_events", [row[3] for row in rows])
 
 
-MEASURED = ("get_run", "save_run_event", "get_run_control", "get_run_events after", "list_runs", "list_runs of a tenant")
+MEASURED = (
+    "get_run",
+    "save_run_event",
+    "get_run_control",
+    "get_run_events after",
+    "list_runs",
+    "list_runs of a tenant",
+)
 
 
 async def median(store: SQLStateStore, sample: str) -> float:

@@ -306,7 +306,10 @@ contract(
     "recovery.cancel_subtree.foreign_cursors",
     "A text that is no cursor of this cancellation is refused, and nothing changes.",
     *FAMILY,
-    *(Do(CancelSubtree(root_run_id="r", after=after), expect=INVALID) for after in ("nonsense", "bm9uc2Vuc2U=", "e30=")),
+    *(
+        Do(CancelSubtree(root_run_id="r", after=after), expect=INVALID)
+        for after in ("nonsense", "bm9uc2Vuc2U=", "e30=")
+    ),
     Look(),
     group="recovery",
     cause="A cursor is taken apart without looking at its parts.",
