@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import permutations
 
 import pytest
@@ -15,8 +16,20 @@ from dendrux.testing.store_kit.contracts._formats import ByFormat
 from dendrux.testing.store_kit.contracts._samples import SAMPLES, samples, stored
 from dendrux_model.operations import OPERATIONS
 from dendrux_model.outcomes import Refused, Returned
-from dendrux_model.programs import Do, Fault, Program, Together, calls, from_json, instances, to_json
-from dendrux_model.world import World
+from dendrux_model.programs import (
+    Do,
+    Fault,
+    Program,
+    Step,
+    Tick,
+    Together,
+    calls,
+    from_json,
+    instances,
+    timed,
+    to_json,
+)
+from dendrux_model.world import SECOND, World
 
 MINE = [
     c
@@ -38,6 +51,14 @@ def programs(contract: Contract) -> list[tuple[int, Program]]:
 PROGRAMS = [(f"{c.id}-format_{form}", form, program) for c in MINE for form, program in programs(c)]
 
 
+def dated(program: Program) -> Iterator[tuple[int, Step]]:
+    """Every step of a program with its instant; where time passes, the later ones are that much later."""
+    instant = 0
+    for step in program:
+        instant += int(step.seconds * SECOND) if isinstance(step, Tick) else 1
+        yield instant, step
+
+
 def step_all(worlds: list[World], do: Do, instant: int) -> tuple[list[World], bool]:
     """The worlds after a call, and whether one of them answers what the contract expects."""
     stepped = [do.operation.step(world._replace(now=instant)) for world in worlds]
@@ -50,7 +71,7 @@ def step_all(worlds: list[World], do: Do, instant: int) -> tuple[list[World], bo
 )
 def test_the_model_answers_what_a_contract_expects(form: int, program: Program) -> None:
     worlds = [World(new_format=form)]
-    for instant, step in enumerate(program, 1):
+    for instant, step in dated(program):
         if isinstance(step, Do):
             worlds, met = step_all(worlds, step, instant)
             assert met, f"{step.operation}: the model does not answer {step.expect}"
@@ -72,7 +93,7 @@ def test_expectations_hold_in_every_order_of_a_race() -> None:
         if not any(isinstance(step, Together) for step in program):
             continue
         worlds = [World(new_format=form)]
-        for instant, step in enumerate(program, 1):
+        for instant, step in dated(program):
             if isinstance(step, Together):
                 first, second = step.branches
                 worlds = [
@@ -187,7 +208,7 @@ def test_strangers_are_refused_or_lose() -> None:
             continue
         for form, program in programs(contract):
             world = World(new_format=form)
-            for instant, do in enumerate(calls(program), 1):
+            for instant, do in timed(program):
                 before = world._replace(now=instant)
                 world, outcome = do.operation.step(before)
             assert world is before, contract.id

@@ -14,10 +14,10 @@ from dendrux.testing.store_kit.contracts._formats import ByFormat
 from dendrux.testing.store_kit.contracts._samples import samples
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.outcomes import Outcome, Returned
-from dendrux_model.programs import Do, Fault, Look, Program, Together, calls
+from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Tick, Together, calls, timed
 from dendrux_model.swaps import MUTANTS, Mutant, swapped
 from dendrux_model.views import view
-from dendrux_model.world import Run, World, find, put
+from dendrux_model.world import SECOND, Run, World, find, put
 
 
 @cache
@@ -36,7 +36,11 @@ def programs() -> tuple[tuple[str, int, Program], ...]:
 def history(program: Program, form: int) -> list[Outcome]:
     """What the model answers to the calls of a program, one after the other, and to the looks in between."""
     world, answers = World(new_format=form), []
-    for instant, step in enumerate((*program, Look()), 1):
+    instant = 0
+    for step in (*program, Look()):
+        instant += int(step.seconds * SECOND) if isinstance(step, Tick) else 1
+        if isinstance(step, Tick | Reopen):
+            continue
         if isinstance(step, Look):
             todo: list[Operation] = view([world])
         elif isinstance(step, Together):
@@ -97,7 +101,7 @@ def effects() -> Iterator[tuple[str, str]]:
     seen: set[tuple[str, str]] = set()
     for _, form, program in programs():
         world = World(new_format=form)
-        for instant, call in enumerate(calls(program), 1):
+        for instant, call in timed(program):
             before = world._replace(now=instant)
             world = call.operation.step(before)[0]
             run_id = getattr(call.operation, "run_id", None)

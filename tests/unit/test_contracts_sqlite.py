@@ -17,7 +17,7 @@ from dendrux.testing.inline import kit_engine
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import run_program
 from dendrux.testing.store_kit.contract import Contract, Settings, Situation
-from dendrux.testing.store_kit.sql import SqlFaultInjector
+from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 from dendrux.vocabulary import FORMAT_2_CAPABILITIES
 
 ALL = [
@@ -49,28 +49,39 @@ def quiet() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Any]]:
-    """Engines by number on one file: contracts have namespaces, and statements are compiled once."""
-    path = tmp_path_factory.mktemp("contracts") / "kit.db"
-    made: list[Any] = []
+    """Engines by number, the even and the odd ones on a file each: contracts have namespaces, and statements are
+    compiled once. Where time passes everything stored grows old, so those contracts keep to a file of their own.
+    """
+    folder = tmp_path_factory.mktemp("contracts")
+    made: dict[int, Any] = {}
 
     def engine(number: int) -> Any:
-        while len(made) <= number:
-            made.append(kit_engine(path))
+        if number not in made:
+            made[number] = kit_engine(folder / f"{number % 2}.db")
         return made[number]
 
-    plain = create_engine(f"sqlite:///{path}")
-    Base.metadata.create_all(plain)
-    plain.dispose()
+    for name in ("0.db", "1.db"):
+        plain = create_engine(f"sqlite:///{folder / name}")
+        Base.metadata.create_all(plain)
+        plain.dispose()
     yield engine
-    for used in made:
+    for used in made.values():
         used.sync_engine.dispose()
 
 
 @pytest.fixture
 async def situation(engines: Callable[[int], Any], request: pytest.FixtureRequest) -> AsyncIterator[Situation]:
     kind = SQLiteStateStore if request.param == 1 else Format2Store
+    timed = "clock" in request.node.callspec.params["contract"].needs
+    here, there = (engines(1), engines(3)) if timed else (engines(0), engines(2))
     injector = SqlFaultInjector()
-    bench = Bench(lambda: kind(engines(0)), second=lambda _: kind(engines(1)), reopen=lambda _: kind(engines(0)), injector=injector)
+    bench = Bench(
+        lambda: kind(here),
+        second=lambda _: kind(there),
+        reopen=lambda _: kind(here),
+        clock=SqlClock(lambda: here),
+        injector=injector,
+    )
     yield Situation(bench=bench, format=request.param, capabilities=None, settings=Settings(), note=lambda *_: None)
     injector.close()
     await bench.close()
