@@ -79,7 +79,7 @@ def test_what_must_happen_sometimes_happens(name, explored):
 @pytest.mark.parametrize("storage_format", [1, 2])
 def test_every_sometimes_property_is_asked_for_on_this_format(storage_format):
     asked = {name for small in SMALL_WORLDS.values() if small.format == storage_format for name in small.sometimes}
-    assert asked == set(SOMETIMES)
+    assert asked == set(SOMETIMES) - ({"replay_under_a_third_epoch"} if storage_format == 1 else set())
 
 
 def test_a_sometimes_property_comes_with_its_shortest_program(explored):

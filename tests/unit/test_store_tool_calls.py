@@ -82,7 +82,13 @@ async def test_statements_of_a_call_from_its_start_to_the_end_of_its_run(store):
 async def test_the_record_names_the_question_first_and_then_the_answer(store):
     await store.start_tool_call("r", **CALL, trace_id="asked", claim_epoch=1)
     (call,), *_ = await seen(store)
-    assert (call.trace_id, call.completed, call.started_epoch, call.success, call.result) == ("asked", False, 1, False, None)
+    assert (call.trace_id, call.completed, call.started_epoch, call.success, call.result) == (
+        "asked",
+        False,
+        1,
+        False,
+        None,
+    )
     await store.complete_tool_call("r", **RESULT, claim_epoch=1)
     (call,), *_ = await seen(store)
     assert (call.trace_id, call.completed, call.started_epoch, call.result) == ("seen", True, 1, {"sent": 1})
@@ -106,7 +112,9 @@ async def test_format_1_names_the_operation_to_use(tmp_path):
         for operation, arguments in (("start_tool_call", CALL), ("complete_tool_call", RESULT)):
             with pytest.raises(ValueError, match="use save_tool_call"):
                 await getattr(store, operation)("r", **arguments, claim_epoch=1)
-        with pytest.raises(ValueError, match="trace of finalize_with_event is not for a run of format 1: use save_trace"):
+        with pytest.raises(
+            ValueError, match="trace of finalize_with_event is not for a run of format 1: use save_trace"
+        ):
             await store.finalize_with_event("r", **END, trace=LAST)
         assert (await store.get_run("r")).status == "running"
 

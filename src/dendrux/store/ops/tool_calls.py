@@ -310,7 +310,8 @@ async def _owner(tx: Tx, run_id: str, claim_epoch: int, pii_mapping: dict[str, s
     if pii_mapping is None:
         return await tx.fence(run_id, claim_epoch)
     owned = [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
-    return await tx.swap(run_id, owned, [*tx.renewal().items(), (runs.pii_mapping, pii_mapping)])
+    run: Facts | None = await tx.swap(run_id, owned, [*tx.renewal().items(), (runs.pii_mapping, pii_mapping)])
+    return run
 
 
 def _completion(run_id: str, row_id: str, claim_epoch: int, done: dict[str, Any]) -> Update:

@@ -37,6 +37,22 @@ contract(
 )
 
 contract(
+    "atomic_completion.stateful.sequential_tools",
+    "Whoever starts, completes and replays calls, and whatever becomes of their run, no part of one shows alone.",
+    group="atomic_completion",
+    needs={"format_2"},
+    check=machine_check("tools", examples=25),
+)
+contract(
+    "crash_recovery.stateful.faults_tools",
+    "With transactions cut at COMMIT, intents and results of tool calls are stored whole and once.",
+    group="crash_recovery",
+    needs={"format_2", "fault_injector", "disconnect_form"},
+    check=machine_check("tools", examples=20, faults=CUTS),
+    cause="A write was repeated without its identity after COMMIT was sent, or the result and its event came apart.",
+)
+
+contract(
     "recovery.stateful.leases",
     "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner at a time and ends "
     "once.",

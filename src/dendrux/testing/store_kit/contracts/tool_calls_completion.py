@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dendrux.runtime.values import EventWrite, TraceWrite
-from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.contract import Need, contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, TENANTS, TEXTS, wide
 from dendrux.testing.store_kit.contracts._races import race
@@ -36,7 +36,7 @@ from dendrux_model.outcomes import (
 )
 from dendrux_model.programs import Do, Fault, Look, Point, Program, Reopen
 
-FORMAT_2: Final = {"format_2"}
+FORMAT_2: Final[frozenset[Need]] = frozenset({"format_2"})
 FIRST: Final = Returned({"attempt": 1, "replayed": False, "completed": None})
 LATER: Final = replace(START, claim_epoch=OWNER + 1)
 """The same call, started by the next owner."""
