@@ -97,8 +97,6 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "ConsumeSubmission",
         "ReleaseRunClaim",
         "SaveTrace",
-        "MarkLeaseExpired",
-        "ReclaimRun",
         "GetLoopState",
         "GetTraces",
         "GetTracesAfter",

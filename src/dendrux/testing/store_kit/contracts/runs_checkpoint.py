@@ -23,6 +23,7 @@ from dendrux_model.operations import (
     PauseWithEvent,
     SaveLLMInteraction,
     SaveTrace,
+    SaveUsage,
     UpdateRunMeta,
 )
 from dendrux_model.outcomes import CONFLICT, INVALID, NONE, STALE, TERMINAL, Returned
@@ -201,9 +202,9 @@ promised(
 )
 promised(
     "checkpoint_step.rows_are_those_of_their_own_operations",
-    "A message and a model call of a step are recognised when they are sent again on their own.",
+    "A message, a model call and a usage row of a step are recognised when they are sent again on their own.",
     born(),
-    Do(step(1, traces=(message(0, "m0"),), interaction=CALL)),
+    Do(step(1, traces=(message(0, "m0"),), interaction=CALL, usage=ROW)),
     Look(),
     Do(SaveTrace(run_id="r", role="assistant", content_text="Hello", order_index=0, trace_id="m0"), expect=NONE),
     Do(SaveTrace(run_id="r", role="assistant", content_text="Hallo", order_index=0, trace_id="m0"), expect=CONFLICT),
@@ -218,6 +219,8 @@ promised(
         ),
         expect=NONE,
     ),
+    Do(SaveUsage(run_id="r", iteration_index=4, usage=USAGE, provider="acme", usage_id="tokens"), expect=CONFLICT),
+    Do(SaveUsage(run_id="r", iteration_index=3, usage=USAGE, provider="acme", usage_id="tokens"), expect=NONE),
 )
 promised(
     "checkpoint_step.renews_the_lease",

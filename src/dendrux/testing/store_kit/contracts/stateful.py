@@ -17,6 +17,7 @@ SEQUENTIAL: Final = {
     "tenants": ("basic", 12),
     "notes": ("basic", 12),
     "evidence": ("fenced_writes", 25),
+    "checkpoints": ("checkpointing", 25),
 }
 """Profile, the group its machine belongs to, and its default number of examples."""
 
@@ -50,6 +51,15 @@ contract(
     needs={"format_2", "fault_injector", "disconnect_form"},
     check=machine_check("tools", examples=20, faults=CUTS),
     cause="A write was repeated without its identity after COMMIT was sent, or the result and its event came apart.",
+)
+
+contract(
+    "crash_recovery.stateful.faults_checkpoints",
+    "With transactions cut at COMMIT, steps and consumed submissions are stored whole and once.",
+    group="crash_recovery",
+    needs={"format_2", "fault_injector", "disconnect_form"},
+    check=machine_check("checkpoints", examples=20, faults=CUTS),
+    cause="A write was repeated without its identity after COMMIT was sent, or a step's rows and its state came apart.",
 )
 
 contract(
