@@ -35,4 +35,7 @@ def missing(named: list[str]) -> list[str]:
 def is_test(name: str) -> bool:
     path, _, function = name.partition("::")
     file = ROOT / path
-    return file.is_file() and re.search(rf"^(async )?def {re.escape(function)}\(", file.read_text(), re.M) is not None
+    return (
+        file.is_file()
+        and re.search(rf"^(async )?def {re.escape(function)}\(", file.read_text(), re.MULTILINE) is not None
+    )

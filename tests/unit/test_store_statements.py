@@ -1,12 +1,10 @@
-"""How many statements each operation takes, BEGIN and COMMIT aside, and that none of them scans a table."""
+"""How many statements each operation takes, BEGIN and COMMIT aside. Their plans: test_store_growth.py."""
 
 from __future__ import annotations
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import event
 
-from dendrux.db.models import metadata
 from dendrux.errors import PersistenceError
 from dendrux.store import EventWrite, TraceWrite, UsageStats
 from unit.store_support import Format2Store, built_in, counted
@@ -87,16 +85,21 @@ BUDGET = {
 """Statements of the first, applied call; the arguments on the runs that `store` prepares."""
 
 
+async def prepare(store):
+    """The runs that the calls are about."""
+    for name in ("r", "paused", "claimed", "noted", "calling"):
+        await store.create_run(name, "agent", meta={})
+    await store.pause_with_event("paused", **PAUSE)
+    await store.pause_with_event("claimed", **PAUSE)
+    await store.claim_paused_run("claimed", expected_status="paused")
+    await store.start_tool_call("calling", **START | {"row_id": "open"}, claim_epoch=1)
+    await store.add_note("noted", note_id="a", text="x")
+
+
 @pytest_asyncio.fixture
 async def store(tmp_path):
     async with built_in(tmp_path, Format2Store) as store:
-        for name in ("r", "paused", "claimed", "noted", "calling"):
-            await store.create_run(name, "agent", meta={})
-        await store.pause_with_event("paused", **PAUSE)
-        await store.pause_with_event("claimed", **PAUSE)
-        await store.claim_paused_run("claimed", expected_status="paused")
-        await store.start_tool_call("calling", **START | {"row_id": "open"}, claim_epoch=1)
-        await store.add_note("noted", note_id="a", text="x")
+        await prepare(store)
         yield store
 
 
@@ -168,35 +171,3 @@ async def test_statements_are_compiled_once(store):
             await store.list_runs(limit=n + 1, metadata_filter={"n": n})
         compiled.append(len(engine._compiled_cache) - before)
     assert compiled[1:] == [0, 0], compiled
-
-
-PLANNED = [name for name in BUDGET if name != "count_runs"]
-
-
-@pytest.mark.parametrize("operation", PLANNED)
-async def test_no_statement_scans_a_table(store, operation):
-    async with store._engine.connect() as connection:
-        plans = await _plans(store, operation, connection)
-    assert plans
-    for sql, steps in plans:
-        for step in steps:
-            whole_table = step.startswith("SCAN") and step.split()[1] in metadata.tables and "USING" not in step
-            assert not whole_table, (sql, steps)
-            assert "TEMP B-TREE" not in step, (sql, steps)
-
-
-async def _plans(store, operation, connection):
-    seen = []
-
-    def note(_conn, _cursor, statement, parameters, *_):
-        if not statement.startswith(("BEGIN", "EXPLAIN", "PRAGMA")):
-            seen.append((statement, parameters))
-
-    event.listen(store._engine.sync_engine, "before_cursor_execute", note)
-    await getattr(store, operation)(**BUDGET[operation][1])
-    event.remove(store._engine.sync_engine, "before_cursor_execute", note)
-    plans = []
-    for statement, parameters in seen:
-        rows = (await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)).all()
-        plans.append((statement, [row[3] for row in rows]))
-    return plans

@@ -151,7 +151,7 @@ agent_runs = Table(
     Index("ix_agent_runs_retry_of_run_id", "retry_of_run_id"),
     Index("ix_agent_runs_progress", "status", "last_progress_at", "id"),
     Index("ix_agent_runs_paused", "status", "paused_at", "id"),
-    Index("ix_agent_runs_lease", "lease_expired_at", "id"),
+    Index("ix_agent_runs_lease", "status", "lease_expired_at", "id"),
 )
 
 run_events = Table(

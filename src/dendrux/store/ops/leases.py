@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, case, exists, false, literal, not_, or_, select, true, union_all
+from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, or_, select, true, union_all
 
 from dendrux.db.models import agent_runs, run_events
 from dendrux.runtime.values import ExpiredLease, FailedRun, JsonObject, LeaseSweep, SweepPage, SweptRun
@@ -162,7 +162,9 @@ async def _page(
             part = part.where(queue.clock < cutoff).order_by(queue.clock, runs.id)
             part = part.where(_beyond(queue.clock, _moment(micros), last)) if goes_on else part
         else:
-            part = part.where(queue.clock.is_(None), queue.without_clock < cutoff).order_by(runs.id)
+            # As an expression, so that no index on the other clock is chosen: this one gives the order of ids.
+            older = func.coalesce(queue.without_clock, literal(cutoff, queue.without_clock.type)) < cutoff
+            part = part.where(queue.clock.is_(None), older).order_by(runs.id)
             part = part.where(runs.id > last) if goes_on else part
         parts.append(select(part.limit(limit).subquery()))
     found: Sequence[Any] = await tx.rows(union_all(*parts))

@@ -43,8 +43,9 @@ def wall(sample: Sample) -> None:
             capability=sample.capability,
         )
         return
+    notes = sample.takes("note_id")
     calls = [
-        replace(call, tenant_id=scope, **{subject: f"r{i}"}, **({"note_id": f"m{i}"} if sample.takes("note_id") else {}))
+        replace(call, tenant_id=scope, **{subject: f"r{i}"}, **({"note_id": f"m{i}"} if notes else {}))
         for own in (False, True)
         for i, tenant in enumerate(TENANTS)
         for scope in TENANTS

@@ -152,7 +152,7 @@ contract(
 )
 contract(
     "basic.subtree_usage.unpriced_calls",
-    "Usage is summed over recorded calls at the time of asking; a call without a price is counted, never priced at zero.",
+    "Usage is summed over recorded calls when somebody asks; a call without a price is counted, never taken for free.",
     *FAMILY,
     called("a", "i1", input_tokens=1, cost_usd=0.1),
     called("a1", "i2", input_tokens=2, cost_usd=0.2),
@@ -227,7 +227,7 @@ contract(
 )
 contract(
     "recovery.cancel_subtree.in_pages",
-    "A cancellation goes on where its last page ended, breadth first by depth, parent and id, and reaches every run once.",
+    "A cancellation goes on where its page ended, breadth first by depth, parent and id, and reaches every run once.",
     *MIXED,
     Do(CancelSubtree(root_run_id="r", limit=2), expect=page(MINTED, requested=["r"], cancelled=["a"])),
     Look(),
