@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dendrux.runtime.blobs import BlobInfo, BlobKey, BlobReference, BlobStore, FailedBlob, GcResult
+from dendrux.runtime.pending import PendingCall, PendingWork
 from dendrux.runtime.state import StateStore
 from dendrux.runtime.values import (
     BlobEdge,
@@ -18,14 +20,15 @@ from dendrux.runtime.values import (
     SeedTrace,
     Submission,
     ToolCallRecord,
-    ToolCallWrite,
     ToolCallStart,
+    ToolCallWrite,
     TraceRecord,
     TraceWrite,
     UsageStats,
     UsageWrite,
 )
 from dendrux.store.base import SQLStateStore
+from dendrux.store.blobaccess import BlobAccessor
 from dendrux.store.capabilities import StoreCapabilities, validate_capabilities
 from dendrux.store.dialects.sqlite import SQLiteStateStore
 from dendrux.store.factory import store_for_engine
@@ -49,12 +52,32 @@ from dendrux.store.hookvalues import (
     SetFields,
     ValuesSource,
 )
-from dendrux.vocabulary import UNSCOPED, TenantScope
+from dendrux.store.reader import RunStore
+from dendrux.store.views import (
+    LLMCall,
+    PausePair,
+    RunDetail,
+    RunNote,
+    RunNotFoundError,
+    RunSubtree,
+    RunSummary,
+    RunUsage,
+    StoredEvent,
+    SubtreeNode,
+    ToolInvocation,
+    TraceEntry,
+)
+from dendrux.vocabulary import UNSCOPED, TenantScope, blob_scope
 
 __all__ = [
     "UNSCOPED",
     "AppendArray",
+    "BlobAccessor",
     "BlobEdge",
+    "BlobInfo",
+    "BlobKey",
+    "BlobReference",
+    "BlobStore",
     "ConflictSpec",
     "ConversationPage",
     "CreateRunResult",
@@ -62,22 +85,35 @@ __all__ = [
     "DbErrorKind",
     "DialectFacts",
     "EventWrite",
+    "FailedBlob",
+    "GcResult",
     "InsertPlan",
     "JsonPatch",
     "JsonPath",
     "JsonReadType",
     "JsonValue",
+    "LLMCall",
     "LLMInteractionRecord",
     "LLMInteractionWrite",
     "NoteRecord",
     "OrderedAssignments",
     "PatchLoopState",
+    "PausePair",
+    "PendingCall",
+    "PendingWork",
     "ReplayedToolCalls",
     "RunControl",
+    "RunDetail",
     "RunEventRecord",
     "RunLockScope",
+    "RunNotFoundError",
+    "RunNote",
     "RunParentCursor",
     "RunRecord",
+    "RunStore",
+    "RunSubtree",
+    "RunSummary",
+    "RunUsage",
     "SQLStateStore",
     "SQLiteStateStore",
     "ScalarKey",
@@ -86,16 +122,21 @@ __all__ = [
     "SetFields",
     "StateStore",
     "StoreCapabilities",
+    "StoredEvent",
     "Submission",
+    "SubtreeNode",
     "TenantScope",
     "ToolCallRecord",
     "ToolCallStart",
     "ToolCallWrite",
+    "ToolInvocation",
+    "TraceEntry",
     "TraceRecord",
     "TraceWrite",
     "UsageStats",
     "UsageWrite",
     "ValuesSource",
+    "blob_scope",
     "store_for_engine",
     "validate_capabilities",
 ]

@@ -14,9 +14,7 @@ from dendrux.runtime.values import BlobEdge
 from dendrux.vocabulary import TENANT_PREFIX
 
 SCOPES: Final = frozenset({"tenant_scope", "blob_refs_scope"})
-METHODS: Final = frozenset(
-    {"put_blob", "read_blob", "blob_info", "blob_references", "purge_blob", "collect_garbage"}
-)
+METHODS: Final = frozenset({"put_blob", "read_blob", "blob_info", "blob_references", "purge_blob", "collect_garbage"})
 
 
 class BlobNames:

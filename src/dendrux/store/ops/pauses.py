@@ -16,7 +16,7 @@ from dendrux.store.ops._pending import pending_calls, summary
 from dendrux.store.ops.claims import cleared_submission
 from dendrux.store.ops.events import event_entry
 from dendrux.store.tx import Outcome, Tx, Unchanged
-from dendrux.vocabulary import PAUSED_STATUSES, RUNNING, RUN_PAUSED, TERMINAL_STATUSES, UNSCOPED, TenantScope
+from dendrux.vocabulary import PAUSED_STATUSES, RUN_PAUSED, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 runs = agent_runs.c
 
