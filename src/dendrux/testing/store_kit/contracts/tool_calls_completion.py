@@ -10,7 +10,17 @@ from dendrux.testing.store_kit.contract import Need, contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, TENANTS, TEXTS, wide
 from dendrux.testing.store_kit.contracts._races import race
-from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, born, claimed, ended, noted, paused
+from dendrux.testing.store_kit.contracts._states import (
+    LEASE_S,
+    OWNED,
+    OWNER,
+    REACT,
+    born,
+    claimed,
+    ended,
+    noted,
+    paused,
+)
 from dendrux.testing.store_kit.contracts.finish import END
 from dendrux.testing.store_kit.contracts.tool_calls import COMPLETE, DONE, FULL, OBSERVATION, START, STARTED
 from dendrux.vocabulary import TOOL_COMPLETED, TOOL_STARTED
@@ -18,6 +28,8 @@ from dendrux_model.operations import (
     CompleteToolCall,
     GetReplayedToolCalls,
     GetToolCalls,
+    MarkLeaseExpired,
+    ReclaimRun,
     RequestCancel,
     SaveRunEvent,
     SaveTrace,
@@ -34,7 +46,7 @@ from dendrux_model.outcomes import (
     Outcome,
     Returned,
 )
-from dendrux_model.programs import Do, Fault, Look, Point, Program, Reopen
+from dendrux_model.programs import Do, Fault, Look, Point, Program, Reopen, Tick
 
 FORMAT_2: Final[frozenset[Need]] = frozenset({"format_2"})
 FIRST: Final = Returned({"attempt": 1, "replayed": False, "completed": None})
@@ -384,6 +396,22 @@ replays(
     ),
     Do(GetReplayedToolCalls(run_id="nowhere", tenant_id="t"), expect=NOT_FOUND),
     Do(GetReplayedToolCalls(run_id="nowhere"), expect=Returned({"calls": [], "truncated": False})),
+)
+
+replays(
+    "after_a_reclaim",
+    "A call that a dead owner left open does not keep its run from being taken over; the new owner is told of it.",
+    born(meta=REACT),
+    Do(start(1), expect=FIRST),
+    Tick(LEASE_S),
+    Do(MarkLeaseExpired(cutoff_s=LEASE_S)),
+    Do(GetToolCalls(run_id="r")),
+    Do(ReclaimRun(run_id="r", expected_epoch=1), expect=Returned(2)),
+    Do(complete(1), expect=STALE),
+    Do(start(1, 2), expect=attempt(2)),
+    Do(GetReplayedToolCalls(run_id="r")),
+    Do(complete(1, 2)),
+    cause=EPOCH,
 )
 
 # -- races ------------------------------------------------------------------------------------------------------------
