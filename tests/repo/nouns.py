@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 NOUNS = (
     "runs",
+    "runs_checkpoint",
     "claims",
     "pauses",
     "control",

@@ -6,7 +6,15 @@ import pytest
 import pytest_asyncio
 
 from dendrux.errors import PersistenceError
-from dendrux.store import EventWrite, TraceWrite, UsageStats
+from dendrux.store import (
+    EventWrite,
+    LLMInteractionWrite,
+    SeedTrace,
+    ToolCallWrite,
+    TraceWrite,
+    UsageStats,
+    UsageWrite,
+)
 from unit.store_support import Format2Store, built_in, counted
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +49,26 @@ RESULT = {
 PAUSE = {"status": "paused", "pause_data": {"a": 1}}
 END = {"status": "success", "allowed_current_statuses": ["running"], "event_type": "run.completed"}
 
+MESSAGES = [TraceWrite(role="user", content="x", order_index=n) for n in range(5)]
+STEP = {
+    "step_id": "s",
+    "claim_epoch": 1,
+    "iteration_count": 1,
+    "loop_state": {"a": 1},
+    "traces": MESSAGES,
+    "interaction": LLMInteractionWrite(iteration_index=1, usage=UsageStats()),
+    "usage": UsageWrite(iteration_index=1, usage=UsageStats()),
+    "total_usage": UsageStats(input_tokens=1),
+}
+"""One for the run, one for each of its three kinds of row."""
+CONSUMED = {
+    "traces": MESSAGES,
+    "tool_calls": [
+        ToolCallWrite(tool_call_id=f"c{n}", tool_name="t", result_payload="1", success=True) for n in range(5)
+    ],
+    "pii_mapping": {"<A>": "x"},
+}
+
 BUDGET = {
     "create_run": (1, {"run_id": "new", "agent_name": "agent", "idempotency_key": "k"}),
     "claim_paused_run": (1, {"run_id": "paused", "expected_status": "paused"}),
@@ -62,6 +90,11 @@ BUDGET = {
     "start_tool_call": (3, {"run_id": "r", **START, **EPOCH}),
     "complete_tool_call": (4, {"run_id": "calling", **RESULT, **EPOCH}),
     "get_replayed_tool_calls": (1, {"run_id": "r", "tenant_id": None}),
+    "checkpoint_step": (4, {"run_id": "r", **STEP}),
+    "consume_submission": (4, {"run_id": "submitted", "claim_epoch": 2, "consumption_id": "c", **CONSUMED}),
+    "get_loop_state": (1, {"run_id": "r"}),
+    "get_traces_after": (1, {"run_id": "r", "order_index": 0, "limit": 10}),
+    "conversation_traces": (1, {"run_id": "r", "limit": 10, "max_bytes": 1000}),
     "get_run": (1, {"run_id": "r", "tenant_id": None}),
     "get_pii_mapping": (1, {"run_id": "r"}),
     "get_pause_state": (1, {"run_id": "r"}),
@@ -87,13 +120,15 @@ BUDGET = {
 
 async def prepare(store):
     """The runs that the calls are about."""
-    for name in ("r", "paused", "claimed", "noted", "calling"):
+    for name in ("r", "paused", "claimed", "noted", "calling", "submitted"):
         await store.create_run(name, "agent", meta={})
     await store.pause_with_event("paused", **PAUSE)
     await store.pause_with_event("claimed", **PAUSE)
     await store.claim_paused_run("claimed", expected_status="paused")
     await store.start_tool_call("calling", **START | {"row_id": "open"}, claim_epoch=1)
     await store.add_note("noted", note_id="a", text="x")
+    await store.pause_with_event("submitted", **PAUSE)
+    await store.submit_and_claim("submitted", expected_status="paused", submitted_data={"b": 1})
 
 
 @pytest_asyncio.fixture
@@ -137,6 +172,42 @@ async def test_the_parent_costs_one_more(store):
     with counted(store._engine) as statements:
         await store.create_run("child", "agent", parent_run_id="r", delegation_level=1)
     assert len(statements) == 2
+
+
+async def test_seeds_cost_one_more(store):
+    seeds = [SeedTrace(role="user", content=f"m{n}") for n in range(5)]
+    with counted(store._engine) as statements:
+        await store.create_run("seeded", "agent", seed_traces=seeds, pii_mapping={"<A>": "x"})
+    assert len(statements) == 2
+
+
+async def test_a_step_costs_one_for_each_kind_of_row(store):
+    for number, kinds in enumerate(({}, {"traces": MESSAGES}, {"usage": STEP["usage"]})):
+        step = {"step_id": f"s{number}", "claim_epoch": 1, "iteration_count": number, **kinds}
+        with counted(store._engine) as statements:
+            await store.checkpoint_step("r", loop_state={"a": number}, **step)
+        assert len(statements) == 1 + len(kinds)
+        with counted(store._engine) as repeated:
+            await store.checkpoint_step("r", loop_state={"a": number}, **step)
+        assert len(repeated) == 2
+
+
+@pytest.mark.parametrize("state", [{"a": None}, {"odd key": 1}, {"a": "x" * 100_000}])
+async def test_a_state_that_no_expression_takes_is_read_first(store, state):
+    with counted(store._engine) as statements:
+        await store.checkpoint_step("r", step_id="s", claim_epoch=1, iteration_count=1, loop_state=state)
+    assert len(statements) <= 3
+    assert await store.get_loop_state("r") == {key: value for key, value in state.items() if value is not None}
+
+
+async def test_consuming_costs_two_and_one_for_each_kind_of_row(store):
+    call = {"claim_epoch": 2, "consumption_id": "c"}
+    with counted(store._engine) as statements:
+        assert await store.consume_submission("submitted", **call)
+    assert len(statements) == 2
+    with counted(store._engine) as repeated:
+        assert await store.consume_submission("submitted", **call)
+    assert len(repeated) == 1
 
 
 async def test_an_unfenced_write_holds_the_run_and_inserts(store):
