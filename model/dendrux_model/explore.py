@@ -145,7 +145,7 @@ class Exploration:
                         self._reach(before, operation, outcome, after)
                     continue
                 self.applied += 1
-                if not effective[number] or outcome.value.__class__ is dict:
+                if not effective[number] or getattr(outcome, "value", None).__class__ is dict:
                     effective[number] = True
                     self._reach(before, operation, outcome, after)
                 for old, new in zip(before.runs, after.runs, strict=False):
