@@ -101,7 +101,6 @@ BRANCHES: Final[dict[str, str]] = {
     "SaveUsage": "applied run_not_found stale_claim unchanged write_conflict",
     "SubmitAndClaim": "applied blob_not_found lost run_not_found store_outcome_unknown validate write_conflict",
     "StartToolCall": "invalid run_not_found",
-    "SubmitAndClaim": "applied lost run_not_found store_outcome_unknown validate write_conflict",
     "SubtreeUsage": "shown",
     "SweepAbandonedRuns": "applied unchanged",
     "SweepStaleRuns": "applied unchanged",

@@ -488,7 +488,7 @@ def delivered_notes_fill_the_inbox() -> Swap:
     return instead(notes, "pending", len)
 
 
-from dendrux_model import mutants_checkpoints, mutants_families  # noqa: E402, F401  # the mutants of these nouns
+from dendrux_model import mutants_checkpoints  # noqa: E402, F401  # the mutants of checkpoints
 from dendrux_model import mutants_leases  # noqa: E402, F401  # and those of leases
 from dendrux_model import mutants_blobs  # noqa: E402, F401  # and those of stored bytes
 from dendrux_model import mutants_families  # noqa: E402, F401  # the mutants of families

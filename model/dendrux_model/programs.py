@@ -167,7 +167,8 @@ def encode(value: Any) -> Any:
 
 
 WRITES = (EventWrite, LLMInteractionWrite, SeedTrace, ToolCallWrite, TraceWrite, UsageWrite)
-CLASSES: dict[str, Any] = {c.__name__: c for c in (Do, Together, Fault, Tick, Reopen, Look, BlobEdge, UsageStats, *WRITES)}
+STEPS = (Do, Together, Fault, Tick, Reopen, Look)
+CLASSES: dict[str, Any] = {c.__name__: c for c in (*STEPS, BlobEdge, UsageStats, *WRITES)}
 
 
 def decode(value: Any) -> Any:

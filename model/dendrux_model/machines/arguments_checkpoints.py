@@ -35,7 +35,7 @@ class CheckpointArguments:
         """One message at the next place first, then none, two, one with no id, and one at a place that may be taken."""
         record = self.record(run_id)
         place = max((trace.order_index for trace in record.traces), default=-1) + 1 if record else 0
-        given = {"role": "user", "content": "hello"}
+        given: dict[str, Any] = {"role": "user", "content": "hello"}
         first = TraceWrite(order_index=place, trace_id=self.fresh("m", "traces"), **given)
         rewrite = TraceWrite(order_index=place + 1, trace_kind="rewrite", meta={"n": 1.0}, **given)
         taken = TraceWrite(order_index=0, **given)

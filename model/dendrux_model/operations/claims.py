@@ -13,7 +13,19 @@ from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.operations.tool_calls import tool_call_rows
 from dendrux_model.operations.traces import trace_rows
-from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, OUTCOME_UNKNOWN, STALE, TRUE, VALIDATION, Refused, Returned
+from dendrux_model.outcomes import (
+    CONFLICT,
+    FALSE,
+    INVALID,
+    NONE,
+    NOT_FOUND,
+    OUTCOME_UNKNOWN,
+    STALE,
+    TRUE,
+    VALIDATION,
+    Refused,
+    Returned,
+)
 from dendrux_model.values import MINTED, json_text, members, object_text
 from dendrux_model.world import Run, Submission, World, find, put
 

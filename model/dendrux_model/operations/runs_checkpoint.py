@@ -19,7 +19,6 @@ from dendrux_model.outcomes import CONFLICT, INVALID, NONE, NOT_FOUND, Returned
 from dendrux_model.values import members, merged, object_text
 from dendrux_model.world import LastStep, Members, World, find, put
 
-
 Patch = tuple[Members, frozenset[str]]
 """What a step changes of the loop state: members it sets, and keys it deletes."""
 

@@ -45,7 +45,7 @@ async def claim_paused_run(
     guard = [runs.status == expected_status, runs.cancel_requested == false()]
     claimed = await tx.swap(run_id, guard, _claim(tx), tenant_id=tenant_id)
     if claimed is not None:
-        return claimed.claim_epoch
+        return int(claimed.claim_epoch)
     run = await tx.hold(run_id, tenant_id, runs.cancel_requested)
     return tx.lost(run, holds=run.status == expected_status and not run.cancel_requested, answer=None)
 
@@ -100,7 +100,7 @@ async def submit_and_claim(
     if claimed is None:
         raise tx.again()
     await refer(tx, run_id, blob_refs, blob_refs_scope)
-    return claimed.claim_epoch
+    return int(claimed.claim_epoch)
 
 
 async def consume_submission(
