@@ -18,7 +18,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from dendrux.errors import (
     PersistenceError,
@@ -31,13 +31,12 @@ from dendrux.store.connections import WAITED_FOR, close_connection, discard, ope
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
 from dendrux.store.hookvalues import DbError, DbErrorKind
-from dendrux.store.tx import Failure, Stopped, Tx, Unchanged
+from dendrux.store.tx import Failure, LostAck, Stopped, Tx, Unchanged
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
 
 logger = logging.getLogger("dendrux.store")
-LostAck = Literal["claim", "identity", "natural", "unknown"]
 
 ANSWERED: Final = frozenset(
     {DbErrorKind.DEADLOCK_OR_SERIALIZATION, DbErrorKind.LOCK_TIMEOUT, DbErrorKind.UNIQUE_VIOLATION}

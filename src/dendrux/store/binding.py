@@ -17,11 +17,11 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
 
 from dendrux.store.arguments import checked
-from dendrux.store.attempts import Attempts, LostAck
+from dendrux.store.attempts import Attempts
 from dendrux.store.firstuse import bind_loop
 from dendrux.store.ids import new_id
 from dendrux.store.paging import Pages
-from dendrux.store.tx import Outcome, Stopped, Tx
+from dendrux.store.tx import LostAck, Outcome, Stopped, Tx
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -106,7 +106,13 @@ class Operation(Generic[P, R]):
     def attempts(self, store: SQLStateStore, given: dict[str, Any]) -> Attempts | Pages:
         """What runs the body: in one transaction, or in one for each run of a page."""
         if self.paged:
-            return Pages(store, self.name, lambda pages: self.body(pages, **given), announces=self.announces)
+            return Pages(
+                store,
+                self.name,
+                lambda pages: self.body(pages, **given),
+                lambda **facts: Attempts(store=store, **facts),
+                announces=self.announces,
+            )
         return Attempts(
             store=store,
             operation=self.name,

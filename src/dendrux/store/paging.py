@@ -12,30 +12,36 @@ import binascii
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dendrux.errors import PersistenceError
 from dendrux.runtime.values import FailedRun
-from dendrux.store.attempts import Attempts, LostAck
-from dendrux.store.tx import Outcome, Stopped, Tx
-
-if TYPE_CHECKING:
-    from dendrux.store.base import SQLStateStore
+from dendrux.store.hooks import Hooks
+from dendrux.store.tx import LostAck, Outcome, Stopped, Tx
 
 T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """One transaction with its repeats; the binding makes it, so that operations know nothing of it."""
+
+    async def run(self) -> Any: ...
+
+    def stop(self) -> None: ...
 
 
 @dataclass(slots=True)
 class Pages:
     """One call of a paged operation: the transactions it makes, one after the other."""
 
-    store: SQLStateStore
+    store: Hooks
     operation: str
     body: Callable[[Pages], Awaitable[Any]]
+    begin: Callable[..., Attempt]
     announces: bool = True
     stopped: bool = False
     """The caller was cancelled."""
-    current: Attempts | None = field(default=None)
+    current: Attempt | None = field(default=None)
     away: asyncio.Future[Any] | None = field(default=None)
     """What the call awaits outside the database."""
 
@@ -81,7 +87,8 @@ class Pages:
             raise Stopped
         self.away = asyncio.ensure_future(call)
         try:
-            return await self.away
+            answer: T = await self.away
+            return answer
         except asyncio.CancelledError:
             if self.stopped:
                 raise Stopped from None
@@ -92,8 +99,7 @@ class Pages:
     async def _attempt(self, run_id: str | None, body: Callable[[Tx], Any], lost: LostAck, *, reading: bool) -> Any:
         if self.stopped:
             raise Stopped
-        self.current = Attempts(
-            store=self.store,
+        self.current = self.begin(
             operation=self.operation,
             run_id=run_id,
             body=body,

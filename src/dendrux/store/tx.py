@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -61,6 +61,9 @@ class Unchanged(Generic[T_co]):
 
 
 Outcome: TypeAlias = T | Unchanged[T]
+
+LostAck = Literal["claim", "identity", "natural", "unknown"]
+"""Of which class an operation is when the acknowledgement of COMMIT is lost; `attempts.py` says what each means."""
 
 
 class Stopped(BaseException):
