@@ -128,9 +128,9 @@ def _within(seen: list[Any], limit: int, max_bytes: int) -> Select[Any]:
         .subquery("sizes")
     )
     upto = func.sum(sizes.c.size).over(order_by=(sizes.c.order_index, sizes.c.id), rows=(None, 0))
-    measured = select(
-        sizes.c.id, (upto - sizes.c.size).label("before"), func.count().over().label("there")
-    ).subquery("measured")
+    measured = select(sizes.c.id, (upto - sizes.c.size).label("before"), func.count().over().label("there")).subquery(
+        "measured"
+    )
     page = records.TRACE.add_columns(measured.c.there).join(measured, measured.c.id == traces.id)
     return page.where(measured.c.before <= 2 * max_bytes).order_by(traces.order_index, traces.id)
 

@@ -39,6 +39,11 @@ def inside(length: int) -> int:
     return length - NAMESPACE_LENGTH
 
 
+def made(kind: Any, **given: Any) -> Any:
+    """A value with these members, right or wrong."""
+    return kind(**given)
+
+
 def many(head: int) -> dict[str, int]:
     """One head more than a call may have."""
     return {f"r{i}": head for i in range(STATUSES_MAX + 1)}
@@ -71,7 +76,7 @@ EVENTS: Final = (
     EventWrite(event_type=""),
     EventWrite(event_type="llm.completed"),
     *(
-        EventWrite(**{"event_type": event_type, **wrong})
+        made(EventWrite, **{"event_type": event_type, **wrong})
         for event_type in ("tool.started", "tool.completed")
         for wrong in (
             {"event_id": ""},
@@ -86,7 +91,7 @@ EVENTS: Final = (
 MESSAGES: Final = (
     "a message",
     *(
-        TraceWrite(**{"role": "tool", "content": "x", "order_index": 9, **wrong})
+        made(TraceWrite, **{"role": "tool", "content": "x", "order_index": 9, **wrong})
         for wrong in (
             {"role": ""},
             {"content": HALF},
@@ -117,14 +122,14 @@ SEEDS: Final = (
     "a message",
     TraceWrite(role="user", content="x", order_index=0),
     *(
-        SeedTrace(**{"role": "user", "content": "x", **wrong})
+        made(SeedTrace, **{"role": "user", "content": "x", **wrong})
         for wrong in ({"role": ""}, {"content": HALF}, {"content": 7}, {"meta": {"n": NAN}})
     ),
 )
 CALLS: Final = (
     "a call",
     *(
-        ToolCallWrite(**{"tool_call_id": "c", "tool_name": "t", "result_payload": "1", "success": True, **wrong})
+        made(ToolCallWrite, **{"tool_call_id": "c", "tool_name": "t", "result_payload": "1", "success": True, **wrong})
         for wrong in (
             {"tool_call_id": ""},
             {"tool_name": "a\u0000b"},
@@ -140,7 +145,7 @@ INTERACTIONS: Final = (
     "an interaction",
     UsageStats(),
     *(
-        LLMInteractionWrite(**{"iteration_index": 0, "usage": UsageStats(), **wrong})
+        made(LLMInteractionWrite, **{"iteration_index": 0, "usage": UsageStats(), **wrong})
         for wrong in (
             {"iteration_index": -1},
             {"usage": UsageStats(cost_usd=-0.5)},
@@ -213,7 +218,7 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     ),
     **LISTS,
     "event": EVENTS,
-    "traces": tuple((message,) for message in MESSAGES) + ("x", 7, None),
+    "traces": (*((message,) for message in MESSAGES), "x", 7, None),
     "seed_traces": (*((seed,) for seed in SEEDS), "x", 7, None),
     "tool_calls": (*((call,) for call in CALLS), "x", 7, None),
     "interaction": INTERACTIONS,
