@@ -5,25 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from dendrux.runtime.values import LLMInteractionWrite, SeedTrace, TraceWrite, UsageStats, UsageWrite
+from dendrux.runtime.values import EventWrite, LLMInteractionWrite, SeedTrace, TraceWrite, UsageStats, UsageWrite
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
 from dendrux.testing.store_kit.contracts._nasty import DOCUMENTS, LONG
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import MARKED, OWNED, OWNER, born, claimed, ended, paused
-from dendrux.vocabulary import LOOP_STATE_MAX
+from dendrux.vocabulary import LOOP_STATE_MAX, TOOL_STARTED
 from dendrux_model.operations import (
     CheckpointStep,
     ConversationTraces,
     CreateRun,
     GetLoopState,
     GetRun,
+    GetToolCalls,
     GetTraces,
     PauseWithEvent,
     SaveLLMInteraction,
     SaveTrace,
     SaveUsage,
+    StartToolCall,
     UpdateRunMeta,
 )
 from dendrux_model.outcomes import CONFLICT, INVALID, NONE, STALE, TERMINAL, Returned
@@ -53,6 +55,17 @@ FULL = CheckpointStep(
     usage=ROW,
     total_usage=USAGE,
 )
+
+ASKED = StartToolCall(
+    run_id="r",
+    row_id="row",
+    tool_call_id="call",
+    tool_name="mail",
+    claim_epoch=OWNER,
+    event=EventWrite(event_type=TOOL_STARTED, event_id="started"),
+    trace_id="m0",
+)
+"""A tool call that the first message of the step asked for."""
 
 sample(
     FULL,
@@ -221,6 +234,18 @@ promised(
     ),
     Do(SaveUsage(run_id="r", iteration_index=4, usage=USAGE, provider="acme", usage_id="tokens"), expect=CONFLICT),
     Do(SaveUsage(run_id="r", iteration_index=3, usage=USAGE, provider="acme", usage_id="tokens"), expect=NONE),
+)
+promised(
+    "checkpoint_step.tool_calls_link_to_its_messages",
+    "A tool call names the message of the step that asked for it, and a repeat that names another is other content.",
+    *OWNED,
+    Do(FULL, expect=NONE),
+    Do(ASKED, expect=Returned({"attempt": 1, "replayed": False})),
+    Do(replace(ASKED, trace_id="m1"), expect=CONFLICT),
+    Look(),
+    Do(replace(FULL, step_id="next", iteration_count=4, traces=(message(2, "m2"),), interaction=None, usage=None)),
+    Do(GetToolCalls(run_id="r")),
+    cause="The link to the message is not stored with the call, or is no part of its content.",
 )
 promised(
     "checkpoint_step.renews_the_lease",
