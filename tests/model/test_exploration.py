@@ -32,6 +32,8 @@ PINNED = {
     "steps_format_1": (12, 288, 20, 144),
     "tools": (1_280, 40_960, 2_070, 26_658),
     "tools_format_1": (40, 1_280, 76, 896),
+    "images": (9_523, 238_075, 31_842, 89_723),
+    "images_format_1": (9_523, 238_075, 34_365, 87_200),
 }
 """States, transitions, and how many of the transitions changed the world and were refused."""
 

@@ -19,6 +19,7 @@ NOUNS = (
     "tool_calls",
     "usage",
     "notes",
+    "blobs",
     "listing",
     "delegation",
 )

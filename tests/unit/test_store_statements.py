@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from datetime import UTC, datetime
+
 import pytest
 import pytest_asyncio
 
+from dendrux.db.models import blobs
 from dendrux.errors import PersistenceError
 from dendrux.store import (
+    BlobEdge,
     EventWrite,
     LLMInteractionWrite,
     SeedTrace,
@@ -69,6 +74,9 @@ CONSUMED = {
     "pii_mapping": {"<A>": "x"},
 }
 
+SHA = hashlib.sha256(b"stored").hexdigest()
+EDGE = BlobEdge(tenant_scope="-", sha256=SHA, owner_kind="trace", owner_id="0", ordinal=0)
+
 BUDGET = {
     "create_run": (1, {"run_id": "new", "agent_name": "agent", "idempotency_key": "k"}),
     "claim_paused_run": (1, {"run_id": "paused", "expected_status": "paused"}),
@@ -95,6 +103,13 @@ BUDGET = {
     "get_loop_state": (1, {"run_id": "r"}),
     "get_traces_after": (1, {"run_id": "r", "order_index": 0, "limit": 10}),
     "conversation_traces": (1, {"run_id": "r", "limit": 10, "max_bytes": 1000}),
+    "put_blob": (2, {"data": b"new", "tenant_scope": "-"}),
+    "read_blob": (1, {"sha256": SHA, "tenant_scope": "-", "run_id": "noted"}),
+    "blob_info": (1, {"sha256": SHA, "tenant_scope": "-"}),
+    "blob_references": (1, {"sha256": SHA, "tenant_scope": "-"}),
+    "purge_blob": (3, {"sha256": SHA, "tenant_scope": "-"}),
+    "collect_garbage": (3, {}),
+    "get_pending": (1, {"run_id": "paused", "tenant_id": None}),
     "get_run": (1, {"run_id": "r", "tenant_id": None}),
     "get_pii_mapping": (1, {"run_id": "r"}),
     "get_pause_state": (1, {"run_id": "r"}),
@@ -129,6 +144,11 @@ async def prepare(store):
     await store.add_note("noted", note_id="a", text="x")
     await store.pause_with_event("submitted", **PAUSE)
     await store.submit_and_claim("submitted", expected_status="paused", submitted_data={"b": 1})
+    await store.put_blob(b"stored", tenant_scope="-")
+    await store.put_blob(b"garbage", tenant_scope="-")
+    await store.save_trace("noted", "user", "look", order_index=0, blob_refs=[EDGE])
+    async with store._engine.begin() as connection:
+        await connection.execute(blobs.update().values(last_used_at=datetime(2020, 1, 1, tzinfo=UTC)))
 
 
 @pytest_asyncio.fixture
