@@ -13,7 +13,9 @@ from dendrux.store import SQLiteStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.execution import Execution
 from dendrux.testing.inline import kit_engine
-from dendrux_model.programs import Do
+from dendrux.testing.store_kit.sql import SqlClock
+from dendrux_model.passing import Pass
+from dendrux_model.programs import Do, Tick
 from dendrux_model.world import World
 from dendrux_model.worlds import SMALL_WORLDS
 from unit.store_support import Format2Store
@@ -34,7 +36,8 @@ async def test_walks_through_the_small_worlds(tmp_path, budget, storage_format, 
     for number in range(WALKS[budget]):
         world = worlds[number % len(worlds)]
         steps = [*world.setup, *(chance.choice(world.alphabet) for _ in range(15))]
-        walk = Execution(Bench(lambda: store), world=World(new_format=storage_format))
-        await walk.run([Do(operation) for operation in steps])
+        bench = Bench(lambda: store, clock=SqlClock(lambda: engine))
+        walk = Execution(bench, world=World(new_format=storage_format))
+        await walk.run([Tick(step.seconds) if isinstance(step, Pass) else Do(step) for step in steps])
     await engine.dispose()
     assert issubclass(Format2Store, SQLiteStateStore)
