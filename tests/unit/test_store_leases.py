@@ -288,11 +288,11 @@ async def test_many_sweepers_reclaim_every_run_once(store):
     await marked(store, *names)
 
     async def sweeper():
-        got = []
-        for lease in await store.get_lease_expired(limit=1000):
-            if await store.reclaim_run(lease.run_id, expected_epoch=lease.claim_epoch) is not None:
-                got.append(lease.run_id)
-        return got
+        return [
+            lease.run_id
+            for lease in await store.get_lease_expired(limit=1000)
+            if await store.reclaim_run(lease.run_id, expected_epoch=lease.claim_epoch) is not None
+        ]
 
     won = [name for got in await asyncio.gather(*(sweeper() for _ in range(4))) for name in got]
     assert sorted(won) == names
