@@ -83,9 +83,11 @@ async def create_run(
         "retry_of_run_id": retry_of_run_id,
     }
     digest = content_digest("create_run", **given)
-    parent = await _parent(tx, parent_run_id, tenant_id, delegation_level)
+    parent = await _parent(tx, parent_run_id, tenant_id)
     if retry_of_run_id is not None and retry_of_run_id != parent_run_id:
         await _related(tx, retry_of_run_id, tenant_id)
+    if parent is not None and delegation_level != parent.delegation_level + 1:
+        raise ValueError(f"delegation_level must be {parent.delegation_level + 1}, its parent's plus one")
     refusal = None if parent is None else _refused(tx, parent, parent_claim_epoch)
     if refusal is not None or tx.settling:
         found = await _existing(tx, run_id, given, digest)
@@ -102,7 +104,7 @@ async def create_run(
     return found
 
 
-async def _parent(tx: Tx, parent_run_id: str | None, tenant_id: str | None, level: int) -> Row[Any] | None:
+async def _parent(tx: Tx, parent_run_id: str | None, tenant_id: str | None) -> Row[Any] | None:
     """The parent's row, held against a concurrent cancel or end."""
     if parent_run_id is None:
         return None
@@ -110,8 +112,6 @@ async def _parent(tx: Tx, parent_run_id: str | None, tenant_id: str | None, leve
     parent = await tx.row(tx.store.lock_clause(_found().where(runs.id == parent_run_id), "update_no_key"))
     if parent is None or parent.tenant_id != tenant_id:
         raise RunNotFoundError(parent_run_id)
-    if level != parent.delegation_level + 1:
-        raise ValueError(f"delegation_level must be {parent.delegation_level + 1}, its parent's plus one")
     return parent
 
 
