@@ -21,7 +21,7 @@ def test_the_custom_store_is_certified(tmp_path: Path, budget: str) -> None:
         cwd=store,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
