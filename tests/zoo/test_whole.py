@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from zoo.stores import ZOO
 
 TESTS = Path(__file__).resolve().parents[1]
