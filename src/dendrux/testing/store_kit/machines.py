@@ -77,6 +77,8 @@ async def explore(
 
     machine = build(begin, names=names(profile, situation.format), faults=faults, reopens=reopens)
     budget = situation.settings.examples or examples
+    if budget < examples:
+        situation.note("reduced", budget)
     try:
         await asyncio.to_thread(search, machine, examples=budget, seed=situation.settings.seed)
     except Failed as failed:

@@ -47,8 +47,6 @@ class Kit:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = settings_of(config)
-        self.chosen: Sequence[Contract] | None = None
-        """The contracts to check, when they are not those of this version."""
         self.candidates: dict[tuple[str, str], Candidate] = {}
         self.lacks_factory = False
         self.keep_in = config.rootpath
@@ -56,8 +54,8 @@ class Kit:
         config.stash[KIT] = self
 
     def contracts(self) -> Sequence[Contract]:
-        """The contracts of this session, in the order of the summary."""
-        return catalogue() if self.chosen is None else self.chosen
+        """The contracts of this version, in the order of the summary: nobody chooses among them."""
+        return catalogue()
 
     # -- collection ---------------------------------------------------------------------------------------------------
 
