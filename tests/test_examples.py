@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
+BUDGETS = {"quick": ("--dendrux-examples=6",), "full": ()}
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.slow
-def test_the_custom_store_is_certified(tmp_path: Path) -> None:
+def test_the_custom_store_is_certified(tmp_path: Path, budget: str) -> None:
     store = shutil.copytree(ROOT / "examples/custom_store", tmp_path / "custom_store")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "dendrux.testing.store_kit"],
+        [sys.executable, "-m", "pytest", "-p", "dendrux.testing.store_kit", *BUDGETS[budget]],
         cwd=store,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

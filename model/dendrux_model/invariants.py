@@ -61,6 +61,9 @@ ENDS: Final = frozenset({"FinalizeWithEvent", "FinalizeRun", "FinalizeRunIfStatu
 CLAIMS: Final = frozenset({"ClaimPausedRun", "SubmitAndClaim", "ReclaimRun"})
 """Operations that answer an epoch."""
 
+DOES_NOT_ASK: Final = frozenset({"PauseRun", "ReleaseRunClaim"})
+"""Operations that pause a run whether or not somebody asked to cancel it."""
+
 ENDINGS: Final = frozenset(TERMINAL_EVENTS)
 """The event types that end a log."""
 
@@ -163,6 +166,19 @@ def epoch_moves_by_one(old: Run, operation: Operation, outcome: Outcome, new: Ru
     """`claim_epoch` changes only in a claim or a reclaim, each time by +1."""
     return new.claim_epoch == old.claim_epoch or (
         new.claim_epoch == old.claim_epoch + 1 and type(operation).__name__ in CLAIMS
+    )
+
+
+@of_change
+def cancel_stops_claims(old: Run, operation: Operation, outcome: Outcome, new: Run) -> bool:
+    """A run that is asked to cancel is claimed by nobody, and pauses only by the operations that do not ask.
+
+    A reclaim is no claim: whoever takes over a run that was left alone has to see to its cancellation.
+    """
+    if not old.cancel_requested or type(operation).__name__ == "ReclaimRun":
+        return True
+    return new.claim_epoch == old.claim_epoch and (
+        old.status != RUNNING or new.status not in PAUSED_STATUSES or type(operation).__name__ in DOES_NOT_ASK
     )
 
 

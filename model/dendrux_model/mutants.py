@@ -442,7 +442,7 @@ def child_of_an_ended_parent() -> Swap:
 # -- seen by the pinned numbers only ----------------------------------------------------------------------------------
 
 
-@mutant(None, "two_owners")
+@mutant("cancel_stops_claims", "two_owners")
 def claim_ignores_cancel() -> Swap:
     """A run that is asked to cancel can be claimed."""
     return swapped(
@@ -450,7 +450,7 @@ def claim_ignores_cancel() -> Swap:
     )
 
 
-@mutant(None, "two_owners")
+@mutant("cancel_stops_claims", "two_owners")
 def pause_ignores_cancel() -> Swap:
     """A run that is asked to cancel can be paused."""
     return seen_as(PauseWithEvent, lambda _op, run: run._replace(cancel_requested=False))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import dendrux.testing.store_kit.plugin  # noqa: F401  # imported once, not once per project
+from dendrux.testing.store_kit import plugin  # imported once, not once per project
 
 INSTALLED = any(point.value == "_dendrux_pytest" for point in entry_points(group="pytest11"))
 OPTIONS = () if INSTALLED else ("-p", "_dendrux_pytest")
@@ -18,11 +18,11 @@ OPTIONS = () if INSTALLED else ("-p", "_dendrux_pytest")
 CONFTEST = """
 import pytest
 from kit import tiny
-from dendrux.testing.store_kit.collect import KIT
+from dendrux.testing.store_kit import plugin
 
 def pytest_sessionstart(session):
-    if KIT in session.config.stash:
-        session.config.stash[KIT].chosen = {catalogue}
+    small = {catalogue}
+    plugin.catalogue = lambda: small
 
 class Store(tiny.Fake):
     {body}
@@ -78,6 +78,7 @@ class Project:
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(plugin, "catalogue", plugin.catalogue)  # put back what the conftest.py of a project replaces
     return Project(pytester, monkeypatch)
 
 

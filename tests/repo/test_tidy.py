@@ -53,7 +53,7 @@ def test_a_bad_snippet_is_found(path: str, text: str, line: int, message: str) -
         ("src/dendrux/store/dialects/other.py", "name = 'sqlite'\n"),
         ("src/dendrux/store/ops/claims.py", LONG_FUNCTION.replace("        pass\n", "", 1)),
         (".ci/run", "#!/" + "usr/bin/env bash\n"),
-        ("docs/index.md", "https://example.org/home/page and ./work/x and TO" + "DO(#12)\n"),
+        ("docs/index.md", "https://example.org/home/page and ./srv/x and TO" + "DO(#12)\n"),
     ],
 )
 def test_what_is_allowed_is_not_found(path: str, text: str) -> None:

@@ -17,7 +17,7 @@ from repo.nouns import NOUNS, ROOT
 pytestmark = pytest.mark.slow
 
 
-def run(*command: str | Path, cwd: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, cwd: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
@@ -25,6 +25,7 @@ from unit.store_support import Format2Store, built_in, counted
 pytestmark = pytest.mark.asyncio
 
 EPOCH = {"claim_epoch": 1}
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 TOOL = {
     "tool_call_id": "c",
     "provider_tool_call_id": None,
@@ -82,6 +83,11 @@ BUDGET = {
     "claim_paused_run": (1, {"run_id": "paused", "expected_status": "paused"}),
     "release_run_claim": (1, {"run_id": "claimed", "claim_epoch": 2}),
     "touch_progress": (1, {"run_id": "r", **EPOCH}),
+    "mark_lease_expired": (1, {"cutoff": LONG_AGO}),  # the page's read; test_store_leases.py counts what it changes
+    "get_lease_expired": (1, {"tenant_id": None}),
+    "reclaim_run": (2, {"run_id": "expired", "expected_epoch": 1}),
+    "sweep_stale_runs": (1, {"older_than": timedelta(days=1)}),
+    "sweep_abandoned_runs": (1, {"older_than": timedelta(days=1)}),
     "request_cancel": (1, {"run_id": "r"}),
     "request_pause": (1, {"run_id": "r", "reason": "x"}),
     "update_run_meta": (1, {"run_id": "r", "patch": {"a": 1}, **EPOCH}),
@@ -144,6 +150,8 @@ async def prepare(store):
     await store.add_note("noted", note_id="a", text="x")
     await store.pause_with_event("submitted", **PAUSE)
     await store.submit_and_claim("submitted", expected_status="paused", submitted_data={"b": 1})
+    await store.create_run("expired", "agent", meta={"dendrux.loop": "react"})
+    await store.mark_lease_expired(cutoff=datetime.now(UTC) + timedelta(days=1))
     await store.put_blob(b"stored", tenant_scope="-")
     await store.put_blob(b"garbage", tenant_scope="-")
     await store.save_trace("noted", "user", "look", order_index=0, blob_refs=[EDGE])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from zoo.conftest import MakeBench
-from zoo.stores import ZOO
 
 from dendrux.testing.execution import Failed
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.contract import Settings, Situation
 from dendrux.testing.store_kit.machines import outcome
 from dendrux_model.programs import Look, from_json, to_json
+from zoo.conftest import MakeBench
+from zoo.stores import ZOO
 
 FOUND = {
     "EpochRaisedTwice": "basic.stateful.sequential_pauses",

@@ -101,6 +101,7 @@ def certify(store_class: Any, given: argparse.Namespace, folder: Path) -> int:
     ]
     for name in OUTSIDE:
         os.environ.pop(name, None)
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
     code = pytest.main(arguments, plugins=[fixtures_for(store_class, given.url, folder), Progress(Path.cwd())])
     sys.stdout.flush()
     return 0 if code == pytest.ExitCode.OK else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Iterable
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 
 STORE_HELP: Final = "sqlite, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
 URL_HELP: Final = "SQLAlchemy URL of a database to use as it is; nothing in it is dropped (default: temporary files)"
+REQUIRED_HOOKS: Final = (
+    "insert_if_absent_stmt",
+    "upsert_setting",
+    "json_get",
+    "json_contains",
+    "json_is_null",
+    "json_patch_expr",
+)
+"""Hooks without a default."""
 LATER: Final = ("postgresql", "mysql", "mariadb")
 """Names of built-in stores that later versions have."""
 
@@ -39,6 +49,10 @@ def store_named(name: str) -> type[SQLStateStore]:
     if name in LATER:
         raise Problem(f"a store for {name} is not part of this version; use sqlite, or module:Class")
     module_name, colon, class_name = name.partition(":")
+    if "/" in module_name or module_name.startswith("."):
+        raise Problem(
+            f"{module_name} is a path; name a module that Python can import from here, such as my_store:MyStore"
+        )
     if not colon or not module_name or not class_name:
         raise Problem(f"{name!r} names no store; use sqlite, or module:Class such as my_store:MyStore")
     if (here := str(Path.cwd())) not in sys.path:
@@ -49,11 +63,15 @@ def store_named(name: str) -> type[SQLStateStore]:
         raise Problem(f"cannot import {module_name}: {type(error).__name__}: {error}") from None
     found = getattr(module, class_name, None)
     if found is None:
-        raise Problem(f"{module_name} has no {class_name}; its stores are {listed(stores_in(module, SQLStateStore))}")
+        stores = stores_in(module, SQLStateStore)
+        raise Problem(f"{module_name} has no {class_name}" + (f"; its stores are {listed(stores)}" if stores else ""))
     if not (inspect.isclass(found) and issubclass(found, SQLStateStore)):
         raise Problem(
             f"{name} is no subclass of SQLStateStore; certify other stores with pytest and fixtures of your own"
         )
+    lacking = [hook for hook in REQUIRED_HOOKS if getattr(found, hook) is getattr(SQLStateStore, hook)]
+    if lacking:
+        raise Problem(f"{name} is no complete store: implement {listed(lacking)}")
     return found
 
 
@@ -65,7 +83,7 @@ def stores_in(module: object, base: type) -> list[str]:
 
 def listed(names: Iterable[str]) -> str:
     """Names in a sentence."""
-    return ", ".join(sorted(names)) or "none"
+    return ", ".join(sorted(names))
 
 
 def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
@@ -80,7 +98,9 @@ def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
         return
     try:
         dialect = make_url(url).get_dialect()
-    except (ArgumentError, NoSuchModuleError):
+    except NoSuchModuleError:
+        raise Problem("--url names a database or driver that SQLAlchemy does not know") from None
+    except ArgumentError:
         raise Problem("--url is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database") from None
     if accepted and dialect.name not in accepted:
         raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
@@ -90,3 +110,22 @@ def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
         raise Problem(f"the driver of --url is not installed: {error}") from None
     if not getattr(dialect, "is_async", False):
         raise Problem(f"--url must name an async driver, such as {dialect.name}+...: stores are asynchronous")
+    asyncio.run(try_to_connect(url))
+
+
+async def try_to_connect(url: str) -> None:
+    """One connection, so that a database nobody can reach is said once and not by every contract."""
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    engine = create_async_engine(url)
+    try:
+        async with engine.connect():
+            return
+    except (SQLAlchemyError, OSError) as error:
+        reason = type(getattr(error, "orig", None) or error).__name__
+        raise Problem(
+            f"the database of --url cannot be opened ({reason}): check that it exists and is running"
+        ) from None
+    finally:
+        await engine.dispose()

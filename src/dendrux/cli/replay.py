@@ -68,6 +68,7 @@ async def replay_on(recording: Recording, store_class: type[SQLStateStore], url:
 
 def show(recording: Recording, replayed: Replayed) -> None:
     """Print every step, and what they show."""
+    from dendrux.testing.store_kit.catalogue import catalogue
     from dendrux.testing.store_kit.report import finding, steps
 
     if recording.contract is not None:
@@ -77,4 +78,5 @@ def show(recording: Recording, replayed: Replayed) -> None:
     if replayed.agrees:
         print("\nmodel and store agree at every step")
     else:
-        print("", *finding(replayed.run.why, replayed.run), sep="\n")
+        cause = next((known.cause for known in catalogue() if known.id == recording.contract), None)
+        print("", *finding(replayed.run.why, replayed.run, cause), sep="\n")

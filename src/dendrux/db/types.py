@@ -48,7 +48,7 @@ def money(amount: Decimal | float | int) -> Decimal:
     Refuses: negative and non-finite amounts, and amounts above MONEY_MAX.
     """
     try:
-        exact = Decimal(str(amount)) if isinstance(amount, float) else Decimal(amount)
+        exact = Decimal(float.__repr__(amount)) if isinstance(amount, float) else Decimal(amount)
         if exact.is_finite() and 0 <= exact <= MONEY_MAX:
             # The addition turns -0 into 0.
             return exact.quantize(MONEY_QUANTUM, rounding=ROUND_HALF_EVEN) + 0

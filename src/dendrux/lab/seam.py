@@ -145,6 +145,22 @@ class Listener:
     def on_error(self, seam: Seam, error: BaseException) -> None: ...
 
 
+class Errors:
+    """Counts what failed: statements, and COMMIT."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_statement(self, seam: Seam, connection: Any, statement: str) -> None: ...
+
+    def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
+
+    def after_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
+
+    def on_error(self, seam: Seam, error: BaseException) -> None:
+        self.count += 1
+
+
 @contextmanager
 def watching(store: Any, watcher: Watcher) -> Iterator[None]:
     """Let `watcher` see what this store's engine passes in the block; a store without an engine shows nothing."""

@@ -6,6 +6,7 @@ means something of its own has a row `operation.parameter`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -71,21 +72,21 @@ def text(name: str, value: Any) -> str:
         raise TypeError(f"{name} must be a string, not {type(value).__name__}")
     if _SURROGATE.search(value):
         raise ValueError(f"{name} must not contain lone surrogates")
-    return value
+    return str.__str__(value)  # of a subclass, such as an Enum of strings, the characters and nothing else
 
 
 def identifier(length: int, *, empty: bool = False) -> Check:
     """An id, name or type: compared exactly, so nothing in it may be lost on any database."""
 
     def check(name: str, value: Any) -> str:
-        text(name, value)
+        value = text(name, value)
         if not value and not empty:
             raise ValueError(f"{name} must not be empty")
         if "\0" in value:
             raise ValueError(f"{name} must not contain U+0000")
         if len(value) > length:
             raise ValueError(f"{name} must have at most {length} characters, not {len(value)}")
-        return str(value)
+        return value
 
     return check
 
@@ -95,10 +96,10 @@ def one_of(words: Iterable[str]) -> Check:
     known = sorted(words)
 
     def check(name: str, value: Any) -> str:
-        text(name, value)
+        value = text(name, value)
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}")
-        return str(value)
+        return value
 
     return check
 
@@ -117,9 +118,10 @@ def integer(least: int, most: int) -> Check:
     def check(name: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-        if not least <= value <= most:
+        number = int.__int__(value)
+        if not least <= number <= most:
             raise ValueError(f"{name} must be between {least} and {most}")
-        return int(value)
+        return number
 
     return check
 
@@ -153,17 +155,18 @@ def usage(name: str, value: Any) -> UsageStats:
     """A UsageStats, its cost rounded as it will be stored."""
     if not isinstance(value, UsageStats):
         raise TypeError(f"{name} must be a UsageStats, not {type(value).__name__}")
+    plain: dict[str, int] = {}
     for field in ("input_tokens", "output_tokens", "total_tokens"):
-        count(f"{name}.{field}", getattr(value, field))
+        plain[field] = count(f"{name}.{field}", getattr(value, field))
     for field in ("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_tokens"):
-        optional(count)(f"{name}.{field}", getattr(value, field))
+        plain[field] = optional(count)(f"{name}.{field}", getattr(value, field))
     cost = value.cost_usd
     if cost is None:
-        return value
+        return replace(value, **plain)
     if isinstance(cost, bool) or not isinstance(cost, Decimal | float | int):
         raise TypeError(f"{name}.cost_usd must be a number, not {type(cost).__name__}")
     try:
-        return replace(value, cost_usd=money(cost))
+        return replace(value, cost_usd=money(cost), **plain)
     except ValueError as error:
         reason = str(error)
     raise ValueError(f"{name}.cost_usd {reason}")
@@ -176,7 +179,7 @@ count = integer(0, TOKENS_MAX)
 
 
 def json_value(name: str, value: Any) -> Any:
-    """A JSON value that comes back exactly as it went in.
+    """A JSON value that comes back exactly as it went in: a copy, so that a later change of the argument is not seen.
 
     Refuses: NaN and infinities, lone surrogates, keys that are not strings, other types, deep nesting.
     """
@@ -187,7 +190,7 @@ def json_value(name: str, value: Any) -> Any:
         reason = "NaN or infinity" if "float" in str(error) else "an integer too long to write down"
     else:
         if not _SURROGATE.search(encoded):
-            return value
+            return json.loads(encoded)
         reason = "lone surrogates"
     raise ValueError(f"{name} must not contain {reason}")
 
@@ -216,27 +219,27 @@ def json_object(name: str, value: Any) -> dict[str, Any]:
     """A JSON object."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, not {type(value).__name__}")
-    json_value(name, value)
-    return value
+    copy: dict[str, Any] = json_value(name, value)
+    return copy
 
 
 def mapping(name: str, value: Any) -> dict[str, str]:
     """Placeholders and what they stand for: strings to strings."""
-    json_object(name, value)
+    value = json_object(name, value)
     for member in value.values():
         if not isinstance(member, str):
             raise TypeError(f"{name} must map strings to strings, not to {type(member).__name__}")
-    return dict(value)
+    return value
 
 
 def metadata_filter(name: str, value: Any) -> dict[str, Any]:
     """Top-level keys of meta with the values they must hold."""
-    json_object(name, value)
+    value = json_object(name, value)
     for key, wanted in value.items():
         if not _FILTER_KEY.match(key):
             raise ValueError(f"{name} keys must match [A-Za-z0-9_-]+")
         _small_numbers(name, wanted)
-    return dict(value)
+    return value
 
 
 def _small_numbers(name: str, value: Any) -> None:

@@ -22,6 +22,10 @@ class Missing(Exception):
         self.fixture = fixture
 
 
+class Unlike(AssertionError):
+    """The fixtures made a store of another class, or with another declaration, than the first one."""
+
+
 class Bench:
     """Stores by number. Number 0 is made by the factory, the others are second instances over the same data."""
 
@@ -83,7 +87,14 @@ class Bench:
     async def _make(self, make: Callable[..., Any], *arguments: Any) -> Any:
         store = await settled(make(*arguments))
         self.made.append(store)
+        if kind(store) != kind(self.made[0]):
+            raise Unlike(f"the fixtures made {kind(self.made[0])}, and then {kind(store)}: one store is certified")
         return store
+
+
+def kind(store: Any) -> str:
+    """What every instance has in common: its class and what it declares."""
+    return f"{type(store).__module__}.{type(store).__qualname__} with {getattr(store, 'capabilities', None)}"
 
 
 async def settled(value: Any) -> Any:

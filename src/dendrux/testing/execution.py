@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dendrux.lab.gate import park
-from dendrux.lab.seam import statements_of
+from dendrux.lab.seam import Errors, engine_of, statements_of, watching
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
 from dendrux_model.linearize import linearize
@@ -123,12 +123,15 @@ class Execution:
         store = await self.bench.instance(step.do.instance)
         await settled(injector.arm(store, step.point, kind=step.kind, after=step.after))
         try:
-            with statements_of(store) as sql:
+            seen = Errors()
+            with statements_of(store) as sql, watching(store, seen):
                 outcome = await self.driver.call(store, step.do.operation)
             fired = int(await settled(injector.fired(store)))
         finally:
             await settled(injector.disarm(store))
         self.fired += fired
+        if fired and engine_of(store) is not None and step.kind != "cancel" and not seen.count:
+            raise self.failed("the fault injector reports a cut, and no statement of the store failed")
         cut = Cut(at_commit=step.point != "statement") if fired else None
         self.judge(step.do, outcome, cut, tuple(sql))
 

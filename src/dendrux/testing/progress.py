@@ -65,6 +65,8 @@ class Progress:
                 self.show("", end="\n")
         if report.failed:
             self.failed[self.current] += 1
+            self.close_line()
+            self.out.line(f"    failed: {report.nodeid.partition('::')[2]}")
 
     def pytest_runtestloop(self) -> None:
         """Begin to count the time."""

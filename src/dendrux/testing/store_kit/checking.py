@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from dendrux.lab.gate import Hung
-from dendrux.testing.bench import Bench, Missing
+from dendrux.testing.bench import Bench, Missing, Unlike, kind
 from dendrux.testing.execution import Execution, Failed, Inconclusive
 from dendrux.testing.store_kit.contract import Contract, NotKept, Settings, Situation
 from dendrux.testing.store_kit.obligations import Declaration, Lacking, Plan, Run, Skip, fixture_rules, plan
@@ -39,6 +39,9 @@ async def check(contract: Contract, bench: Bench, declaration: Declaration, sett
     if not isinstance(planned, Run):
         return unchecked(planned)
     notes: dict[str, Any] = {}
+    made = kind(await bench.instance())
+    if declaration.kind not in (None, made):
+        return Checked(finding=Finding(f"the factory made {declaration.kind}, and now {made}: one store is certified"))
     situation = Situation(
         bench=bench,
         format=declaration.run_format,
@@ -59,7 +62,7 @@ async def check(contract: Contract, bench: Bench, declaration: Declaration, sett
         return Checked(finding=Finding(text), notes=notes)
     except Missing as lacking:
         return unchecked(next(fixture_rules(lacking.fixture, declaration)))
-    except (Hung, NotKept) as hung:
+    except (Hung, NotKept, Unlike) as hung:
         return Checked(finding=Finding(str(hung)), notes=notes)
     return Checked(notes=notes)
 

@@ -10,7 +10,7 @@ import pytest
 
 from dendrux.lab.seam import engine_of
 from dendrux.store import SQLStateStore
-from dendrux.testing.bench import Bench, settled
+from dendrux.testing.bench import Bench, kind, settled
 from dendrux.testing.store_kit.obligations import CLOCK, FACTORY, FIXTURES, INJECTOR, LIVE, REOPEN, SECOND, Declaration
 from dendrux.vocabulary import CAPABILITIES
 
@@ -82,6 +82,7 @@ async def declaration_of(bench: Bench, fixtures: frozenset[str]) -> Declaration:
         sql=isinstance(store, SQLStateStore) and engine_of(store) is not None,
         releases_claims=callable(getattr(store, "release_run_claim", None)),
         disconnect_forms=await forms_of(bench.injector, store),
+        kind=kind(store),
     )
 
 

@@ -81,6 +81,8 @@ async def explore(
         begin, names=names(profile, situation.format), faults=faults, reopens=reopens, ticks=ticks, starts=starts
     )
     budget = situation.settings.examples or examples
+    if budget < examples:
+        situation.note("reduced", budget)
     try:
         await asyncio.to_thread(search, machine, examples=budget, seed=situation.settings.seed)
     except Failed as failed:

@@ -55,6 +55,8 @@ class Declaration:
     """Whether it has release_run_claim."""
     disconnect_forms: tuple[str, ...] = ()
     """What its fault injector offers."""
+    kind: str | None = None
+    """The class and declaration that every instance must have."""
 
     @property
     def declares_format_2(self) -> bool:

@@ -47,8 +47,6 @@ class Kit:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.settings = settings_of(config)
-        self.chosen: Sequence[Contract] | None = None
-        """The contracts to check, when they are not those of this version."""
         self.candidates: dict[tuple[str, str], Candidate] = {}
         self.lacks_factory = False
         self.keep_in = config.rootpath
@@ -56,8 +54,8 @@ class Kit:
         config.stash[KIT] = self
 
     def contracts(self) -> Sequence[Contract]:
-        """The contracts of this session, in the order of the summary."""
-        return catalogue() if self.chosen is None else self.chosen
+        """The contracts of this version, in the order of the summary: nobody chooses among them."""
+        return catalogue()
 
     # -- collection ---------------------------------------------------------------------------------------------------
 
@@ -172,6 +170,8 @@ class Kit:
                 candidate.record(contract, Result(outcome="failed"))
             elif made.skipped and contract.id not in candidate.results:
                 candidate.record(contract, Result(outcome="skipped"))
+            # What the store logged about the faults of one program says nothing about the finding and hides it.
+            made.sections = [section for section in made.sections if not section[0].startswith("Captured log")]
         return made
 
     # -- the end ------------------------------------------------------------------------------------------------------

@@ -165,6 +165,8 @@ def caveats(examined: Examined) -> Iterable[str]:
         yield "crash recovery: not certified"
     if LIVE not in examined.declaration.fixtures:
         yield "live updates: not tested"
+    if reduced := sorted({r.notes["reduced"] for r in examined.results.values() if "reduced" in r.notes}):
+        yield f"reduced budget: {', '.join(map(str, reduced))} examples per machine"
     if absent := examined.absent():
         yield f"not part of this version: {', '.join(absent)}"
 

@@ -359,6 +359,16 @@ race(
     before=(born(),),
     cause="The parent's row is read without being held until the child is committed.",
 )
+contract(
+    "basic.create_run.looks_for_both_relatives_first",
+    "A run that is retried must exist before anything is said about the level under a parent.",
+    born(),
+    Do(
+        CreateRun(run_id="child", agent_name="agent", parent_run_id="r", delegation_level=5, retry_of_run_id="gone"),
+        expect=NOT_FOUND,
+    ),
+    cause="The level is compared before the retried run is looked for.",
+)
 race(
     "create_run.no_child_behind_the_end",
     "A child made while its parent ends is either there first, or refused.",

@@ -1,0 +1,35 @@
+"""A broken store certified as its author would: not certified, non-zero, and the named contract is on the list."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo.stores import ZOO
+
+TESTS = Path(__file__).resolve().parents[1]
+QUICK = ("IdentityIgnored",)
+"""The store that is certified whole in a quick run; the others are caught by their named contracts there."""
+
+CHOSEN = tuple(ZOO) if os.environ.get("DENDRUX_BUDGET") == "full" else QUICK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_broken_store_is_not_certified(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dendrux", "certify", f"zoo.stores:{name}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "\n  NOT CERTIFIED" in done.stdout
+    assert f"\n    {ZOO[name].killed_by}" in done.stdout, done.stdout
