@@ -253,9 +253,9 @@ def _small_numbers(name: str, value: Any) -> None:
 
 def loop_state(name: str, value: Any) -> dict[str, Any]:
     """A patch of the loop state, of which what it sets alone must fit."""
-    json_object(name, value)
-    fits(name, {key: member for key, member in value.items() if member is not None})
-    return dict(value)
+    patch = json_object(name, value)
+    fits(name, {key: member for key, member in patch.items() if member is not None})
+    return patch
 
 
 def fits(name: str, state: dict[str, Any]) -> dict[str, Any]:
