@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.contract import Need, contract
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._states import (
     DUE,
@@ -37,7 +37,7 @@ from dendrux_model.operations import (
 from dendrux_model.outcomes import FALSE, NONE, STALE, TERMINAL, TRUE, Returned
 from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Tick
 
-FORMAT_2: Final = {"format_2"}
+FORMAT_2: Final = frozenset[Need]({"format_2"})
 LEASE: Final = Tick(LEASE_S)
 HALF: Final = Tick(LEASE_S / 2)
 MARK: Final = MarkLeaseExpired(cutoff_s=LEASE_S)
