@@ -330,6 +330,19 @@ contract(
     needs=FORMAT_2,
 )
 
+contract(
+    "recovery.sweep_stale_runs.marked_runs_end_too",
+    "A sweep that ends stale runs takes one that waits to be taken over, and nobody takes it over afterwards.",
+    *MARKED,
+    Do(SweepStaleRuns(older_than_s=LEASE_S)),
+    Look(),
+    Do(GetLeaseExpired(), expect=Returned({})),
+    Do(RECLAIM, expect=NONE),
+    group="recovery",
+    needs=FORMAT_2,
+    cause="The sweep leaves the mark on the run that it ends.",
+)
+
 # -- races ------------------------------------------------------------------------------------------------------------
 
 CAS: Final = "The guard is read before the update instead of standing in it: one conditional update decides."
