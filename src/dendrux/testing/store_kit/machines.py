@@ -46,7 +46,8 @@ class LoopSession:
         if isinstance(step, (Do, Fault)):
             do = step if isinstance(step, Do) else step.do
             after = self.worlds.possible[0].world
-            after = before if after.runs == before.runs else after  # the clock alone is no change
+            still = after.runs == before.runs and after.blobs == before.blobs
+            after = before if still else after  # the clock alone is no change
             answer = self.execution.lines[-1].observed
             self.branches.add((type(do.operation).__name__, branch(before, do.operation, answer, after)))
 

@@ -16,6 +16,7 @@ SEQUENTIAL: Final = {
     "pauses": ("basic", 25),
     "tenants": ("basic", 12),
     "notes": ("basic", 12),
+    "blobs": ("basic", 15),
     "family": ("basic", 15),
     "evidence": ("fenced_writes", 25),
     "checkpoints": ("checkpointing", 25),
