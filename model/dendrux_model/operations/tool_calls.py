@@ -145,6 +145,7 @@ class StartToolCall(Operation, lost_ack="identity", identity="row_id"):
             tool_calls=with_call(run, call),
             events=rules.logged(run, event),
             progress_at=rules.renewed(run, self.claim_epoch, world.now),
+            lease_expired_at=rules.mark(run, self.claim_epoch),
         )
         return put(world, after), self.answer(call)
 
@@ -254,6 +255,7 @@ class CompleteToolCall(Operation, lost_ack="identity", identity="row_id"):
             events=rules.logged(run, event_row(self.event, self.content, self.event.event_id)),
             pii_mapping=run.pii_mapping if self.pii_mapping is None else json_text(self.pii_mapping),
             progress_at=rules.renewed(run, self.claim_epoch, now),
+            lease_expired_at=rules.mark(run, self.claim_epoch),
         )
 
     def persisted(self) -> dict[str, Any]:

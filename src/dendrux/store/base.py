@@ -35,7 +35,9 @@ class SQLStateStore(Hooks):
     The application owns the engine. A store lives in the event loop of its first call.
     """
 
-    capabilities: StoreCapabilities = StoreCapabilities(fenced_writes=True, retry_ids=True)
+    capabilities: StoreCapabilities = StoreCapabilities(
+        fenced_writes=True, retry_ids=True, checkpointing=True, atomic_completion=True, recovery=True
+    )
     """What this store promises. A subclass sets `deployment`, and turns off what its overrides do not keep."""
 
     retry_limit: ClassVar[int] = 5

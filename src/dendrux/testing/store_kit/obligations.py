@@ -124,6 +124,8 @@ def rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
     needs = contract.needs
     if contract.capability is not None and contract.capability not in store.capabilities:
         yield Skip("ordinary", f"{contract.capability} is not declared")
+    if "format_1" in needs and store.run_format == 2:
+        yield Skip("ordinary", "about storage format 1, and runs of this store are of format 2")
     if "format_2" in needs and not store.declares_format_2:
         yield Skip("ordinary", "about storage format 2, whose four capabilities are not all declared")
     if "format_2" in needs and store.format == 1:

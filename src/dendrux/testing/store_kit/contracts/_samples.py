@@ -48,7 +48,8 @@ class Sample:
     @property
     def needs(self) -> frozenset[Need]:
         """What contracts about this operation need beside what their steps need."""
-        return frozenset({"format_2"}) if self.formats == (2,) else frozenset()
+        only: dict[tuple[int, ...], frozenset[Need]] = {(1,): frozenset({"format_1"}), (2,): frozenset({"format_2"})}
+        return only.get(self.formats, frozenset())
 
     @property
     def capability(self) -> str | None:
