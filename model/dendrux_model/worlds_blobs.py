@@ -35,9 +35,8 @@ def images(storage_format: int) -> dict[str, Any]:
     """Two old blobs of a tenant and one of nobody, runs that refer to them, a purge and a collection."""
 
     def trace(number: int, *edges: BlobEdge, **given: Any) -> SaveTrace:
-        return SaveTrace(
-            run_id=R1, role="user", content_text="look", order_index=number, trace_id=f"t{number}", blob_refs=edges, **given
-        )
+        named = {"run_id": R1, "role": "user", "content_text": "look", "trace_id": f"t{number}", **given}
+        return SaveTrace(order_index=number, blob_refs=edges, **named)
 
     alphabet: list[Operation] = [
         PutBlob(payload="one", tenant_scope=SCOPE),

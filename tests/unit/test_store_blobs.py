@@ -146,11 +146,15 @@ async def test_what_a_blob_store_raises_passes_through(store, outside):
 
 
 async def test_a_cancelled_put_ends_at_once(store, outside):
-    never = asyncio.Event()
-    outside.before = {"put": never.wait}
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hang():
+        begun.set()
+        await never.wait()
+
+    outside.before = {"put": hang}
     task = asyncio.create_task(put(store, outside))
-    while outside.before:
-        await asyncio.sleep(0.01)
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 1)

@@ -69,7 +69,9 @@ class BlobNames:
         if not isinstance(value, BlobInfo | BlobReference | GcResult):
             return value
         known = {f.name: getattr(value, f.name) for f in fields(value) if f.name != "generation"}
-        shown = {name: list(given) if name == "failed" else field(name, given) for name, given in known.items()}
+        shown: dict[str, Any] = {
+            name: list(given) if name == "failed" else field(name, given) for name, given in known.items()
+        }
         size = len(self.namespace.encode())
         if isinstance(value, BlobInfo):
             shown["sha256"] = self.texts.get(value.sha256, value.sha256)
