@@ -16,15 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.store import SQLiteStateStore, SQLStateStore
-from dendrux.vocabulary import FORMAT_2_CAPABILITIES
 
 
-class Format2Store(SQLiteStateStore):
-    """The built-in store with the four promises of format 2 declared, so that its new runs are of format 2."""
+class Format1Store(SQLiteStateStore):
+    """The built-in store without the promises that format 2 adds, so that its new runs are of format 1."""
 
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         super().__init__(engine, live_updates=live_updates)
-        self.capabilities = replace(self.capabilities, **dict.fromkeys(FORMAT_2_CAPABILITIES, True))
+        self.capabilities = replace(self.capabilities, checkpointing=False, atomic_completion=False, recovery=False)
 
 
 @contextlib.asynccontextmanager

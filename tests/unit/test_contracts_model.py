@@ -45,7 +45,7 @@ def programs(contract: Contract) -> list[tuple[int, Program]]:
     program = contract.check.before if isinstance(contract.check, Refuses) else contract.program
     if not program:
         return []
-    return [(form, program) for form in ((2,) if "format_2" in contract.needs else (1, 2))]
+    return [(form, program) for form in (1, 2) if f"format_{3 - form}" not in contract.needs]
 
 
 PROGRAMS = [(f"{c.id}-format_{form}", form, program) for c in MINE for form, program in programs(c)]

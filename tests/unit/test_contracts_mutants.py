@@ -28,7 +28,7 @@ def programs() -> tuple[tuple[str, int, Program], ...]:
         if isinstance(contract.check, ByFormat):
             found += [(contract.id, 1, contract.check.one), (contract.id, 2, contract.check.two)]
         elif contract.check is None and contract.program:
-            formats = (2,) if "format_2" in contract.needs else (1, 2)
+            formats = (form for form in (1, 2) if f"format_{3 - form}" not in contract.needs)
             found += [(contract.id, form, contract.program) for form in formats]
     return tuple(sorted(found, key=lambda entry: sum(1 for _ in calls(entry[2]))))
 
