@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
+import functools
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from enum import Enum, IntEnum
 
 import pytest
 import pytest_asyncio
 
+from dendrux.db.types import money
+from dendrux.errors import StaleClaimError, StoreOutcomeUnknown
 from dendrux.store import SQLStateStore, UsageStats
 from dendrux.store.arguments import CHECKS
-from unit.store_support import Format2Store, built_in
+from unit.store_support import Format2Store, built_in, counted
 
 
-class Word(str, Enum):
+class Word(str, Enum):  # noqa: UP042  a StrEnum has the str() of a plain string
     """An Enum of strings whose str() is not its characters."""
 
     RUN = "r1"
@@ -82,3 +88,98 @@ async def test_a_document_is_stored_as_it_was_when_the_call_started(store):
     [event] = await store.get_run_events("r1")
     assert event.data == {"n": [1]}
     assert await store.save_run_event("r1", event_type="x", data={"n": [1]}, event_id="e") == 0
+
+
+# -- validate ---------------------------------------------------------------------------------------------------------
+
+
+async def _async_validate(document):
+    raise AssertionError("never runs")
+
+
+class AsyncCallable:
+    async def __call__(self, document):
+        raise AssertionError("never runs")
+
+
+def submission(store, validate=None, **options):
+    return store.submit_and_claim(
+        "r1", expected_status="waiting_human_input", submitted_data={"a": 1}, validate=validate, **options
+    )
+
+
+@pytest.mark.parametrize("validate", [_async_validate, AsyncCallable(), functools.partial(_async_validate)])
+async def test_an_async_validate_is_refused_before_any_statement(store, validate):
+    await paused(store)
+    with counted(store._engine) as statements, pytest.raises(TypeError, match="validate must be a plain function"):
+        await submission(store, validate)
+    assert statements == []
+
+
+async def test_a_validate_that_returns_something_to_await_is_refused_and_changes_nothing(store, recwarn):
+    await paused(store)
+    with pytest.raises(TypeError, match="validate must be a plain function"):
+        await submission(store, lambda document: _async_validate(document))
+    run = await store.get_run("r1")
+    assert (run.status, run.claim_epoch) == ("waiting_human_input", 1)
+    assert not [str(w.message) for w in recwarn if "never awaited" in str(w.message)]
+
+
+async def test_stop_iteration_of_validate_is_named_and_is_the_cause(store):
+    await paused(store)
+    mine = StopIteration("no more")
+    with pytest.raises(RuntimeError, match="validate raised StopIteration") as caught:
+        await submission(store, lambda _document: next(iter_raising(mine)))
+    assert caught.value.__cause__ is mine
+    assert (await store.get_run("r1")).status == "waiting_human_input"
+
+
+class iter_raising:  # noqa: N801
+    def __init__(self, error):
+        self.error = error
+
+    def __next__(self):
+        raise self.error
+
+
+async def test_a_stored_unconsumed_submission_is_named_as_such(store):
+    await paused(store)
+    assert await submission(store, submission_id="s") == 2
+    with pytest.raises(StoreOutcomeUnknown, match="stored and unconsumed.*may not be this caller"):
+        await submission(store, submission_id="s")
+
+
+async def test_the_words_of_a_stale_claim_fit_a_run_that_waits(store):
+    await paused(store)
+    with pytest.raises(StaleClaimError, match="does not hold this run under that epoch"):
+        await store.save_trace("r1", "user", "x", order_index=0, claim_epoch=1)
+
+
+# -- values at the edge -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["started_after", "started_before"])
+@pytest.mark.parametrize(("edge", "hours"), [(datetime.max, -1), (datetime.min, 1)])
+async def test_a_time_outside_the_calendar_of_utc_is_refused_by_name(store, name, edge, hours):
+    with pytest.raises(ValueError, match=f"{name} must be between the years"):
+        await store.list_runs(**{name: edge.replace(tzinfo=timezone(timedelta(hours=hours)))})
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        decimal.Context(prec=3),
+        decimal.Context(rounding=decimal.ROUND_UP),
+        decimal.Context(traps=[decimal.Inexact, decimal.Rounded, decimal.FloatOperation, decimal.Subnormal]),
+        decimal.Context(Emax=2, Emin=-2),
+        decimal.Context(traps=[]),
+    ],
+)
+def test_money_does_not_depend_on_the_callers_decimal_context(context):
+    with decimal.localcontext(context):
+        assert money(1234567.8901235) == Decimal("1234567.890124")
+        assert money(Decimal("0.0000005")) == Decimal("0.000000")
+        assert money(-0.0).is_signed() is False
+        for bad in (Decimal("NaN"), Decimal("sNaN"), float("inf"), -1, 10**12):
+            with pytest.raises(ValueError, match="finite amount"):
+                money(bad)

@@ -6,6 +6,7 @@ means something of its own has a row `operation.parameter`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +123,11 @@ def instant(name: str, value: Any) -> datetime:
         raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{name} must be timezone-aware")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        pass
+    raise ValueError(f"{name} must be between the years 1 and 9999 in UTC")
 
 
 def usage(name: str, value: Any) -> UsageStats:
@@ -269,6 +274,15 @@ def function(name: str, value: Any) -> Any:
     return value
 
 
+def plain_function(name: str, value: Any) -> Any:
+    """Something to call whose work is done when it returns."""
+    function(name, value)
+    for called in (value, getattr(value, "__call__", None)):  # noqa: B004  an object may be called through a coroutine
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(f"{name} must be a plain function, not an async one")
+    return value
+
+
 def anything(_name: str, value: Any) -> Any:
     """A legacy parameter that is accepted and ignored."""
     return value
@@ -382,7 +396,7 @@ CHECKS: Final[dict[str, Check]] = {
     "started_after": optional(instant),
     "started_before": optional(instant),
     # the rest
-    "validate": optional(function),
+    "validate": optional(plain_function),
     "sequence_index": anything,
 }
 
