@@ -10,7 +10,7 @@ from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import run_program
 from dendrux.testing.store_kit.contract import Contract, NotKept, Settings, Situation
 from zoo.conftest import MakeBench
-from zoo.stores_more import ZOO
+from zoo.stores import ZOO
 
 
 def killers(prefix: str) -> list[Contract]:
