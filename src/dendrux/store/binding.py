@@ -20,7 +20,7 @@ from dendrux.store.arguments import checked
 from dendrux.store.attempts import Attempts, LostAck
 from dendrux.store.firstuse import bind_loop
 from dendrux.store.ids import new_id
-from dendrux.store.tx import Outcome, Stopped, Tx
+from dendrux.store.tx import Outcome, Tx
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -140,10 +140,7 @@ async def to_its_end(attempts: Attempts) -> Any:
         if not task.cancelled():
             task.exception()  # seen: the cancellation wins over it
         raise cancelled
-    try:
-        return task.result()
-    except Stopped:  # only a cancelled caller stops its transaction
-        raise asyncio.CancelledError from None
+    return task.result()
 
 
 def writes(

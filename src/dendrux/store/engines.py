@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import inspect
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.pool import AssertionPool, Pool, SingletonThreadPool, StaticPool
+from sqlalchemy.pool import AssertionPool, NullPool, Pool, SingletonThreadPool, StaticPool
 
 from dendrux.db.models import agent_runs, metadata
 from dendrux.db.session import is_memory
@@ -55,6 +55,18 @@ def access(engine: AsyncEngine) -> Access:
     if found is None:
         found = _ACCESS[pool] = Access(pool, shared=is_memory(engine))
     return found
+
+
+def refuse_forgetful_pool(engine: AsyncEngine) -> None:
+    """Data in memory lives as long as its connection.
+
+    Refuses: ValueError for data in memory behind a pool that keeps no connection.
+    """
+    if is_memory(engine) and isinstance(engine.sync_engine.pool, NullPool):
+        raise ValueError(
+            "an in-memory database needs a pool that keeps its one connection: "
+            "create the engine with poolclass=StaticPool, or take it from get_engine"
+        )
 
 
 async def refuse_autocommit(connection: AsyncConnection) -> None:

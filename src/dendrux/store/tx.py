@@ -178,9 +178,8 @@ class Tx:
     async def guarded(self, step: Awaitable[T]) -> T:
         """Await one step of the database; its errors come out classified, with nothing of the driver attached."""
         if self.stopped:
-            close = getattr(step, "close", None)
-            if close is not None:
-                close()
+            if asyncio.iscoroutine(step):
+                step.close()
             raise Stopped
         try:
             return await self.undisturbed(step)
