@@ -17,8 +17,15 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from dendrux.db.models import settings
 from dendrux.db.types import money
-from dendrux.errors import StaleClaimError, StoreOutcomeUnknown, StoreUnavailableError
+from dendrux.errors import (
+    PersistenceError,
+    SchemaOutOfDateError,
+    StaleClaimError,
+    StoreOutcomeUnknown,
+    StoreUnavailableError,
+)
 from dendrux.store import SQLiteStateStore, SQLStateStore, UsageStats
 from dendrux.store.arguments import CHECKS
 from dendrux.store.tx import Stopped, Tx
@@ -265,3 +272,110 @@ def test_a_loop_that_shuts_down_reports_no_unhandled_error(tmp_path):
         asyncio.run(main())
     assert running[0].cancelled()
     assert reported == []
+
+
+# -- filters ----------------------------------------------------------------------------------------------------------
+
+
+def listed(levels: int) -> object:
+    value: object = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {f"k{n}": n for n in range(101)},
+        {"v": list(range(1001))},
+        {"v": {f"k{n}": [n] for n in range(501)}},
+        {"v": listed(6)},
+        {"v": {'quo"te': 1}},
+        {"v": [{"back\\slash": 1}]},
+        {"v": {"a": {"tab\t": 1}}},
+        {"v": {"\0": 1}},
+    ],
+)
+async def test_a_filter_that_no_expression_carries_is_refused_by_name(store, wanted):
+    await store.create_run("r1", "a")
+    for read in (store.list_runs, store.count_runs):
+        with counted(store._engine) as statements, pytest.raises(ValueError, match="metadata_filter"):
+            await read(metadata_filter=wanted)
+        assert statements == []
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {f"k{n}": [n] for n in range(100)},
+        {"v": list(range(1000))},
+        {"v": {f"k{n}": n for n in range(1000)}},
+        {"v": [f"s{n}" for n in range(120)]},
+        {"v": listed(5)},
+        {"v": {"a": {"b": {"c": {"d": {"e": {"f": [1, {"g": [{"h": [2]}]}]}}}}}}},
+        {"v": {"": 1, "é.$[0]": {"'": None}}},
+    ],
+)
+async def test_a_filter_within_the_bounds_finds_exactly_its_runs(store, wanted):
+    await store.create_run("r1", "a", meta=wanted)
+    await store.create_run("r2", "a", meta={key: [] for key in wanted})
+    await store.create_run("r3", "a")
+    assert [run.id for run in await store.list_runs(metadata_filter=wanted)] == ["r1"]
+
+
+@pytest.mark.parametrize("text", ["a", "a\0b", "\0", "a\\u0000b", "a\0c", ""])
+async def test_strings_with_nul_compare_exactly_inside_containers(store, text):
+    texts = ["a", "a\0b", "\0", "a\\u0000b", "a\0c", ""]
+    for number, stored in enumerate(texts):
+        await store.create_run(f"r{number}", "a", meta={"v": [stored], "o": {"k": stored}, "d": [{"k": [stored]}]})
+    mine = f"r{texts.index(text)}"
+    for wanted in ({"v": [text]}, {"o": {"k": text}}, {"d": [{"k": [text]}]}):
+        assert [run.id for run in await store.list_runs(metadata_filter=wanted)] == [mine], wanted
+
+
+# -- stored values ----------------------------------------------------------------------------------------------------
+
+SECRET = "geheim"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("created_at", SECRET),
+        ("total_cost_usd", SECRET),
+        ("meta", f'["{SECRET}"]'),
+        ("meta", f'"{SECRET}"'),
+        ("meta", f"{{{SECRET}"),
+        ("last_progress_at", 5),
+    ],
+)
+async def test_a_stored_value_that_cannot_be_read_is_a_failure_that_does_not_show_it(store, tmp_path, column, value):
+    await store.create_run("r1", "a")
+    with another_process(tmp_path / "store.db") as other:
+        other.execute(f"UPDATE agent_runs SET {column} = ?", (value,))
+    for read in (store.get_run("r1"), store.list_runs()):
+        with pytest.raises(PersistenceError, match="stored value cannot be read") as caught:
+            await read
+        assert SECRET not in repr(vars(caught.value))
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+    if column == "meta":
+        for patch in ({"plain": 1}, {"not plain": 1}):
+            with pytest.raises(PersistenceError) as caught:
+                await store.update_run_meta("r1", patch)
+            assert SECRET not in str(caught.value)
+            assert caught.value.__context__ is None
+        with another_process(tmp_path / "store.db") as other:
+            assert other.execute("SELECT meta FROM agent_runs").fetchone() == (value,)
+
+
+async def test_a_format_of_a_later_release_is_refused_on_first_use(tmp_path):
+    async with built_in(tmp_path) as store:
+        await store.create_run("r1", "a")
+        with another_process(tmp_path / "store.db") as other:
+            other.execute(f"UPDATE {settings.name} SET value = '3' WHERE key = 'storage_format'")
+            assert other.execute("SELECT changes()").fetchone() == (1,)
+    async with built_in(tmp_path) as store:
+        with pytest.raises(SchemaOutOfDateError, match="later release"):
+            await store.get_run("r1")

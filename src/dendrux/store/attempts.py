@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from dendrux.db.types import StoredValueError
 from dendrux.errors import (
     PersistenceError,
     StatementTooLargeError,
@@ -32,7 +33,7 @@ from dendrux.store.connections import POOL_TIMEOUT, WAITED_FOR, close_connection
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
 from dendrux.store.hookvalues import DbError, DbErrorKind
-from dendrux.store.tx import Failure, Stopped, Tx, Unchanged
+from dendrux.store.tx import UNREADABLE, Failure, Stopped, Tx, Unchanged
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -122,6 +123,8 @@ class Attempts:
                 return await self._once()
             except Failure as caught:
                 failure = caught.error
+            except StoredValueError:
+                failure = UNREADABLE
             except CommitFailed as caught:
                 failure, committing = caught.error, True
             await self._judge(failure, committing=committing)
@@ -243,6 +246,9 @@ ERRORS: Final[dict[str, type[PersistenceError]]] = {
 }
 
 
+UNREADABLE_MESSAGE: Final = "A stored value cannot be read: something other than a store wrote or changed it."
+
+
 def report(
     kind: type[PersistenceError], error: DbError, operation: str, run_id: str | None, tries: int
 ) -> PersistenceError:
@@ -260,6 +266,7 @@ def report(
         error_id,
     )
     return kind(
+        UNREADABLE_MESSAGE if error is UNREADABLE else None,
         operation=operation,
         run_id=run_id,
         kind=str(error.kind),
