@@ -21,8 +21,8 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     """One word for the way this call took.
 
     A refusal is its code. A read is `shown` or `absent`. A write is `applied`, `lost` (its guard did not hold) or
-    `unchanged` (a repeat, or nothing to do), unless the answer has a word of its own (`full`, `existing_active`). A call
-    of a tool that is handed out again is `replayed`, one that is done already `completed`.
+    `unchanged` (a repeat, or nothing to do), unless the answer has a word of its own (`full`, `existing_active`). A
+    call of a tool that is handed out again is `replayed`, one that is done already `completed`.
     """
     if isinstance(outcome, Refused):
         return outcome.code

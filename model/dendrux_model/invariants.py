@@ -502,7 +502,9 @@ def broken_by_step(before: World, operation: Operation, outcome: Outcome, after:
     return found
 
 
-from dendrux_model import invariants_families  # noqa: E402, F401  # the checks that need the table above
-from dendrux_model import invariants_leases  # noqa: E402, F401  # and those of leases
-from dendrux_model import invariants_blobs  # noqa: E402, F401  # and those of stored bytes
-from dendrux_model import invariants_tools  # noqa: E402, F401  # the checks of tool calls
+from dendrux_model import (  # noqa: E402  # they add to the table above
+    invariants_blobs,  # noqa: F401  # and those of stored bytes
+    invariants_families,  # noqa: F401  # the checks that need the table above
+    invariants_leases,  # noqa: F401  # and those of leases
+    invariants_tools,  # noqa: F401  # the checks of tool calls
+)

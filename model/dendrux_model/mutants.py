@@ -488,8 +488,10 @@ def delivered_notes_fill_the_inbox() -> Swap:
     return instead(notes, "pending", len)
 
 
-from dendrux_model import mutants_checkpoints  # noqa: E402, F401  # the mutants of checkpoints
-from dendrux_model import mutants_leases  # noqa: E402, F401  # and those of leases
-from dendrux_model import mutants_blobs  # noqa: E402, F401  # and those of stored bytes
-from dendrux_model import mutants_families  # noqa: E402, F401  # the mutants of families
-from dendrux_model import mutants_tools  # noqa: E402, F401  # the mutants of tool calls
+from dendrux_model import (  # noqa: E402  # they add to the table above
+    mutants_blobs,  # noqa: F401  # and those of stored bytes
+    mutants_checkpoints,  # noqa: F401  # the mutants of checkpoints
+    mutants_families,  # noqa: F401  # the mutants of families
+    mutants_leases,  # noqa: F401  # and those of leases
+    mutants_tools,  # noqa: F401  # the mutants of tool calls
+)

@@ -72,9 +72,7 @@ def shown_run(reads: dict[str, Any]) -> Run:
             "pii_mapping": reads.get("GetPiiMapping"),
             "events": tuple(shown_event(row) for row in reads.get("GetRunEvents") or ()),
             "traces": tuple(shown_trace(row) for row in reads.get("GetTraces") or ()),
-            "tool_calls": tuple(
-                shown_call(row) for row in reads.get("GetToolCalls") or ()
-            ),
+            "tool_calls": tuple(shown_call(row) for row in reads.get("GetToolCalls") or ()),
             "usage": (),
             "interactions": tuple(
                 Interaction(given(row), "", row["iteration_index"], rest(row))

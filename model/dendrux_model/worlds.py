@@ -408,8 +408,10 @@ def family(storage_format: int) -> dict[str, Any]:
     }
 
 
-from dendrux_model import worlds_checkpoints, worlds_families  # noqa: E402, F401  # the worlds of these nouns
-from dendrux_model import worlds_leases  # noqa: E402, F401  # and those of leases
-from dendrux_model import worlds_blobs  # noqa: E402, F401  # and those of stored bytes
-from dendrux_model import worlds_families  # noqa: E402, F401  # the worlds of families
-from dendrux_model import worlds_tools  # noqa: E402, F401  # the world of tool calls
+from dendrux_model import (  # noqa: E402, F401  # the worlds of these nouns
+    worlds_blobs,  # and those of stored bytes
+    worlds_checkpoints,
+    worlds_families,
+    worlds_leases,  # and those of leases
+    worlds_tools,  # the world of tool calls
+)

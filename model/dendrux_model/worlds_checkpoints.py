@@ -1,4 +1,4 @@
-"""Small worlds of checkpoints: steps of a loop, what was submitted to a run, and the conversation as a model sees it."""
+"""Small worlds of checkpoints: steps of a loop, what was submitted, and the conversation as a model sees it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class WriteConflictError(PersistenceError):
 
 
 class StaleClaimError(PersistenceError):
-    """Another owner holds this run now. Drop the work; do not retry the write."""
+    """The caller does not hold this run under that epoch, or no longer does. Drop the work; do not retry the write."""
 
     code = "stale_claim"
 

@@ -109,7 +109,7 @@ NO_TENANT: Final = "-"
 TENANT_PREFIX: Final = "t:"
 """What stands before a tenant in the scope of its blobs, so that no tenant's name is the scope of nobody."""
 GARBAGE_AGE_S: Final = 3600
-"""A blob without references is left alone for at least this long: a put and the write that refers to it are two calls."""
+"""A blob without references is left alone for at least this long: its put and the write that refers to it are two."""
 
 
 def blob_scope(tenant_id: str | None) -> str:

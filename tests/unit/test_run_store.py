@@ -15,8 +15,8 @@ from dendrux import store as public
 from dendrux.db.session import get_engine
 from dendrux.errors import BlobNotFoundError
 from dendrux.runtime.values import BlobEdge
-from dendrux.store import RunNotFoundError, RunStore, UsageStats, blob_scope
-from unit.store_support import Format2Store, built_in, counted
+from dendrux.store import RunNotFoundError, RunStore, SQLiteStateStore, UsageStats, blob_scope
+from unit.store_support import built_in, counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -74,7 +74,7 @@ async def test_reads_have_exactly_the_documented_signatures(name):
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent", tenant_id="t", meta={"n": 1, "thread": "a"})
         yield store
 
@@ -185,7 +185,19 @@ async def test_events_are_filtered_and_iterated(store, reader, monkeypatch):
 async def test_before_is_exclusive_and_aware(store, reader):
     await store.save_run_event("r", event_type="x")
     await store.save_llm_interaction("r", iteration_index=1, usage=UsageStats(total_tokens=9), model="m")
-    await store.save_tool_call("r", tool_call_id="c", provider_tool_call_id=None, tool_name="t", target="server", params={"a": 1}, result_payload="[1]", success=False, duration_ms=3, iteration_index=1, error_message="no")
+    await store.save_tool_call(
+        "r",
+        tool_call_id="c",
+        provider_tool_call_id=None,
+        tool_name="t",
+        target="server",
+        params={"a": 1},
+        result_payload="[1]",
+        success=False,
+        duration_ms=3,
+        iteration_index=1,
+        error_message="no",
+    )
     later = datetime.now(UTC) + timedelta(seconds=1)
     for read in (reader.get_events, reader.get_llm_calls, reader.get_tool_invocations):
         [row] = await read("r", before=later)
@@ -255,7 +267,9 @@ async def test_pending_work_is_read_without_the_document(store, reader):
 @pytest.mark.parametrize("reason", ["a\u0000b", "\\u0000", "plain"])
 @pytest.mark.parametrize("iteration", [2**70, 3, 1.0])
 async def test_pending_work_survives_values_a_database_bends(store, reader, reason, iteration):
-    await store.pause_with_event("r", status="paused", pause_data={**DOCUMENT, "reason": reason, "iteration": iteration})
+    await store.pause_with_event(
+        "r", status="paused", pause_data={**DOCUMENT, "reason": reason, "iteration": iteration}
+    )
     pending = await reader.get_pending("r")
     assert pending.reason == reason
     assert pending.iteration == (iteration if isinstance(iteration, int) else None)

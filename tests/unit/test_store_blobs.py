@@ -12,9 +12,9 @@ import pytest_asyncio
 from dendrux.blobs import FsspecBlobStore
 from dendrux.errors import BlobIntegrityError, BlobNotFoundError, StoreBusyError
 from dendrux.runtime.values import BlobEdge
-from dendrux.store import RunStore, blob_scope
+from dendrux.store import RunStore, SQLiteStateStore, blob_scope
 from dendrux.testing.store_kit.sql import SqlClock
-from unit.store_support import Format2Store, built_in, counted
+from unit.store_support import built_in, counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -57,7 +57,7 @@ class Outside:
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent", tenant_id="t")
         yield store
 
@@ -73,7 +73,9 @@ def clock(store):
 
 
 def edge(sha256=SHA, **given):
-    return BlobEdge(**{"tenant_scope": SCOPE, "sha256": sha256, "owner_kind": "trace", "owner_id": "0", "ordinal": 0, **given})
+    return BlobEdge(
+        **{"tenant_scope": SCOPE, "sha256": sha256, "owner_kind": "trace", "owner_id": "0", "ordinal": 0, **given}
+    )
 
 
 async def put(store, outside=None, data=b"picture"):
@@ -81,7 +83,9 @@ async def put(store, outside=None, data=b"picture"):
 
 
 async def refer(store, *edges):
-    await store.save_trace("r", "user", "look", order_index=0, trace_id="m", blob_refs=list(edges or (edge(),)), claim_epoch=1)
+    await store.save_trace(
+        "r", "user", "look", order_index=0, trace_id="m", blob_refs=list(edges or (edge(),)), claim_epoch=1
+    )
 
 
 # -- outside the database ---------------------------------------------------------------------------------------------
@@ -333,7 +337,17 @@ async def test_many_references_in_one_write(store):
 
 # -- statements -------------------------------------------------------------------------------------------------------
 
-CALL = {"tool_call_id": "c", "provider_tool_call_id": None, "tool_name": "t", "target": "server", "params": {}, "result_payload": "1", "success": True, "duration_ms": 1, "iteration_index": 0}
+CALL = {
+    "tool_call_id": "c",
+    "provider_tool_call_id": None,
+    "tool_name": "t",
+    "target": "server",
+    "params": {},
+    "result_payload": "1",
+    "success": True,
+    "duration_ms": 1,
+    "iteration_index": 0,
+}
 
 
 @pytest.mark.parametrize(

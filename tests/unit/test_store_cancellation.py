@@ -13,12 +13,12 @@ from dendrux.store import SQLiteStateStore
 from dendrux.store.binding import to_its_end
 from dendrux.store.dberrors import classify
 from dendrux.store.tx import Failure, Tx
-from unit.store_support import Format2Store, another_process, built_in, commits
+from unit.store_support import Format1Store, another_process, built_in, commits
 
 pytestmark = pytest.mark.asyncio
 
 
-@pytest_asyncio.fixture(params=[SQLiteStateStore, Format2Store])
+@pytest_asyncio.fixture(params=[Format1Store, SQLiteStateStore])
 async def store(tmp_path, request):
     async with built_in(tmp_path, request.param) as store:
         await store.create_run("r", "agent")

@@ -14,7 +14,7 @@ from dendrux.runtime.state import StateStore as Protocol
 from dendrux.store import SQLiteStateStore, SQLStateStore, StoreCapabilities, validate_capabilities
 from dendrux.store.capabilities import REQUIRED
 from dendrux.vocabulary import CAPABILITIES
-from unit.store_support import Format2Store, built_in, plain_engine
+from unit.store_support import Format1Store, built_in, plain_engine
 
 
 class Fake:
@@ -127,8 +127,8 @@ def test_each_operation_shows_the_signature_of_the_protocol(name):
 
 
 async def test_format_2_needs_the_four_declarations_and_the_setting(tmp_path):
-    async with built_in(tmp_path) as narrow:
-        wide = Format2Store(narrow._engine)
+    async with built_in(tmp_path, Format1Store) as narrow:
+        wide = SQLiteStateStore(narrow._engine)
         assert (await narrow.create_run("a", "agent")).format == 1
         assert (await wide.create_run("b", "agent")).format == 2
         wide.capabilities = replace(wide.capabilities, checkpointing=False)
@@ -141,4 +141,4 @@ async def test_a_database_that_is_not_activated_starts_format_1(tmp_path, statem
     async with plain_engine(tmp_path) as engine:
         async with engine.begin() as connection:
             await connection.execute(text(statement))
-        assert (await Format2Store(engine).create_run("r", "agent")).format == 1
+        assert (await SQLiteStateStore(engine).create_run("r", "agent")).format == 1

@@ -9,7 +9,6 @@ from dendrux.errors import StaleClaimError, WriteConflictError
 from dendrux.store import LLMInteractionWrite, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
 from dendrux.vocabulary import LOOP_STATE_MAX
 from unit.store_support import (
-    Format2Store,
     another_process,
     applied_then_lost,
     built_in,
@@ -32,7 +31,7 @@ STEP = {
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent")
         yield store
 

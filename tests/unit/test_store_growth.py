@@ -15,9 +15,9 @@ import pytest_asyncio
 from sqlalchemy import event, text
 
 from dendrux.db.models import agent_runs, metadata, run_events
-from dendrux.store import SQLStateStore
+from dendrux.store import SQLiteStateStore, SQLStateStore
 from dendrux.store.binding import Operation
-from unit.store_support import Format2Store, built_in
+from unit.store_support import built_in
 from unit.test_store_statements import BUDGET, END, prepare
 
 AGENTS = 20
@@ -128,7 +128,7 @@ async def fill(store: SQLStateStore, runs: int, events: int) -> None:
 
 @pytest_asyncio.fixture
 async def store(tmp_path: Any) -> AsyncIterator[SQLStateStore]:
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await prepare(store)
         await store.put_blob(BYTES, tenant_scope=SCOPE)
         await fill(store, 300, 1000)
@@ -229,7 +229,7 @@ async def test_a_large_database_costs_what_a_small_one_costs(tmp_path: Any, caps
     cost: list[dict[str, float]] = []
     for name, runs, events in (("small", 100, 100), ("large", 100_000, 100_000)):
         (tmp_path / name).mkdir()
-        async with built_in(tmp_path / name, Format2Store) as store:
+        async with built_in(tmp_path / name, SQLiteStateStore) as store:
             await prepare(store)
             await fill(store, runs, events)
             cost.append({sample: await median(store, sample) for sample in MEASURED})

@@ -22,7 +22,7 @@ from dendrux.store import (
     SQLStateStore,
 )
 from dendrux.store.hookvalues import ConflictSpec
-from unit.store_support import Format2Store, built_in, counted, plain_engine
+from unit.store_support import built_in, counted, plain_engine
 
 runs = agent_runs.c
 
@@ -58,14 +58,14 @@ async def test_a_missing_hook_leaves_nothing_open(tmp_path):
 
 
 def with_features(**features):
-    class Found(Format2Store):
+    class Found(SQLiteStateStore):
         async def connection_checks(self, conn):
             return DialectFacts(server_family="sqlite", features=features)
 
     return Found
 
 
-class Raising(Format2Store):
+class Raising(SQLiteStateStore):
     """A store whose database raises at any clash instead of absorbing one."""
 
     def insert_if_absent_stmt(self, table, source, *, conflict, returning=()):
@@ -86,7 +86,7 @@ class Counting(SQLiteStateStore):
 
 
 VARIANTS = {
-    "built in": Format2Store,
+    "built in": SQLiteStateStore,
     "no UPDATE RETURNING": with_features(supports_update_returning=False),
     "no INSERT RETURNING": with_features(supports_insert_returning=False),
     "neither": with_features(supports_update_returning=False, supports_insert_returning=False),

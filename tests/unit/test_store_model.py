@@ -18,7 +18,6 @@ from dendrux_model.passing import Pass
 from dendrux_model.programs import Do, Tick
 from dendrux_model.world import World
 from dendrux_model.worlds import SMALL_WORLDS
-from unit.store_support import Format2Store
 from unit.test_store_hooks import VARIANTS
 
 KINDS = {"format 1": (1, SQLiteStateStore), **{name: (2, kind) for name, kind in VARIANTS.items()}}
@@ -40,4 +39,3 @@ async def test_walks_through_the_small_worlds(tmp_path, budget, storage_format, 
         walk = Execution(bench, world=World(new_format=storage_format))
         await walk.run([Tick(step.seconds) if isinstance(step, Pass) else Do(step) for step in steps])
     await engine.dispose()
-    assert issubclass(Format2Store, SQLiteStateStore)

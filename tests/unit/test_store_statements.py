@@ -15,12 +15,13 @@ from dendrux.store import (
     EventWrite,
     LLMInteractionWrite,
     SeedTrace,
+    SQLiteStateStore,
     ToolCallWrite,
     TraceWrite,
     UsageStats,
     UsageWrite,
 )
-from unit.store_support import Format2Store, built_in, counted
+from unit.store_support import built_in, counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -161,7 +162,7 @@ async def prepare(store):
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await prepare(store)
         yield store
 
@@ -247,7 +248,7 @@ async def test_an_unfenced_write_holds_the_run_and_inserts(store):
 
 
 async def test_a_second_unique_key_costs_a_fresh_transaction(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent")
         await store.save_trace("r", "user", "x", order_index=0, claim_epoch=1)
         with counted(store._engine) as statements, pytest.raises(PersistenceError):

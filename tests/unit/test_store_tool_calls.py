@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from dendrux.errors import ToolCallNotStartedError, WriteConflictError
-from dendrux.store import EventWrite, TraceWrite
-from unit.store_support import Format2Store, applied_then_lost, built_in, commits, counted, never_sent
+from dendrux.store import EventWrite, SQLiteStateStore, TraceWrite
+from unit.store_support import applied_then_lost, built_in, commits, counted, never_sent
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,7 +39,7 @@ LAST = TraceWrite(role="assistant", content="bye", order_index=1, trace_id="last
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent")
         yield store
 

@@ -14,7 +14,7 @@ from sqlalchemy import exc, text
 from dendrux.errors import RunNotFoundError
 from dendrux.store import SQLiteStateStore, SQLStateStore
 from unit.pointers import missing, pointers, rows
-from unit.store_support import Format2Store, built_in
+from unit.store_support import built_in
 from unit.test_store_statements import END, PAUSE
 
 PAGE = "tests/weaknesses.md"
@@ -38,7 +38,7 @@ def test_what_the_page_names_exists(number: int) -> None:
 
 @pytest_asyncio.fixture
 async def store(tmp_path: Any) -> AsyncIterator[SQLStateStore]:
-    async with built_in(tmp_path, Format2Store) as store:
+    async with built_in(tmp_path, SQLiteStateStore) as store:
         await store.create_run("r", "agent")
         yield store
 

@@ -309,3 +309,6 @@ class BusyForEver(BrokenStore):
 
     async def request_cancel(self, run_id: str) -> bool:
         raise StoreBusyError
+
+
+from zoo import stores_more  # noqa: E402, F401  # more of the same

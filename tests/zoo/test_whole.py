@@ -22,7 +22,7 @@ CHOSEN = tuple(ZOO) if os.environ.get("DENDRUX_BUDGET") == "full" else QUICK
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_broken_store_is_not_certified(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dendrux", "certify", f"zoo.stores:{name}"],
+        [sys.executable, "-m", "dendrux", "certify", f"{ZOO[name].__module__}:{name}"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
 from sqlalchemy import DateTime, Numeric, Text
@@ -14,6 +14,8 @@ from sqlalchemy.types import TypeDecorator
 from dendrux.vocabulary import MONEY_MAX
 
 MONEY_QUANTUM: Final = Decimal("0.000001")
+_EXACT: Final = Context(prec=28, rounding=ROUND_HALF_EVEN, traps=[InvalidOperation])
+"""Money is the same whatever decimal context the caller works in."""
 
 
 class StoredValueError(ValueError):
@@ -48,10 +50,11 @@ def money(amount: Decimal | float | int) -> Decimal:
     Refuses: negative and non-finite amounts, and amounts above MONEY_MAX.
     """
     try:
-        exact = Decimal(float.__repr__(amount)) if isinstance(amount, float) else Decimal(amount)
-        if exact.is_finite() and 0 <= exact <= MONEY_MAX:
-            # The addition turns -0 into 0.
-            return exact.quantize(MONEY_QUANTUM, rounding=ROUND_HALF_EVEN) + 0
+        with localcontext(_EXACT):
+            exact = Decimal(float.__repr__(amount)) if isinstance(amount, float) else Decimal(amount)
+            if exact.is_finite() and 0 <= exact <= MONEY_MAX:
+                # The addition turns -0 into 0.
+                return exact.quantize(MONEY_QUANTUM) + 0
     except InvalidOperation:
         pass
     raise ValueError("must be a finite amount of at least 0 and at most 10^11")

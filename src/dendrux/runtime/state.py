@@ -582,9 +582,7 @@ class StateStore(Protocol):
         self, root_run_id: str, *, limit: int = 100, after: str | None = None, tenant_id: TenantScope = UNSCOPED
     ) -> CancelPage: ...
 
-    async def get_delegation_info(
-        self, run_id: str, *, tenant_id: TenantScope = UNSCOPED
-    ) -> DelegationInfo | None: ...
+    async def get_delegation_info(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> DelegationInfo | None: ...
 
     async def child_runs_page(
         self, run_id: str, *, limit: int = 100, after: str | None = None, tenant_id: TenantScope = UNSCOPED

@@ -6,6 +6,7 @@ means something of its own has a row `operation.parameter`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,7 +60,13 @@ CURSOR_LENGTH: Final = 512
 NESTING_MAX: Final = 100
 """Levels of a JSON document: what every database's JSON functions can follow."""
 
+FILTER_KEYS_MAX: Final = 100
+FILTER_NODES_MAX: Final = 1000
+FILTER_LISTS_MAX: Final = 5
+"""A filter becomes one expression: what every database's limits on expressions allow."""
+
 _FILTER_KEY: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -78,8 +85,8 @@ def text(name: str, value: Any) -> str:
 def identifier(length: int, *, empty: bool = False) -> Check:
     """An id, name or type: compared exactly, so nothing in it may be lost on any database."""
 
-    def check(name: str, value: Any) -> str:
-        value = text(name, value)
+    def check(name: str, given: Any) -> str:
+        value = text(name, given)
         if not value and not empty:
             raise ValueError(f"{name} must not be empty")
         if "\0" in value:
@@ -95,8 +102,8 @@ def one_of(words: Iterable[str]) -> Check:
     """One of a few words, which the message lists."""
     known = sorted(words)
 
-    def check(name: str, value: Any) -> str:
-        value = text(name, value)
+    def check(name: str, given: Any) -> str:
+        value = text(name, given)
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}")
         return value
@@ -139,7 +146,11 @@ def instant(name: str, value: Any) -> datetime:
         raise TypeError(f"{name} must be a datetime, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f"{name} must be timezone-aware")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        pass
+    raise ValueError(f"{name} must be between the years 1 and 9999 in UTC")
 
 
 def duration(name: str, value: Any) -> timedelta:
@@ -155,7 +166,7 @@ def usage(name: str, value: Any) -> UsageStats:
     """A UsageStats, its cost rounded as it will be stored."""
     if not isinstance(value, UsageStats):
         raise TypeError(f"{name} must be a UsageStats, not {type(value).__name__}")
-    plain: dict[str, int] = {}
+    plain: dict[str, Any] = {}
     for field in ("input_tokens", "output_tokens", "total_tokens"):
         plain[field] = count(f"{name}.{field}", getattr(value, field))
     for field in ("cache_read_input_tokens", "cache_creation_input_tokens", "reasoning_tokens"):
@@ -225,21 +236,41 @@ def json_object(name: str, value: Any) -> dict[str, Any]:
 
 def mapping(name: str, value: Any) -> dict[str, str]:
     """Placeholders and what they stand for: strings to strings."""
-    value = json_object(name, value)
-    for member in value.values():
+    copy = json_object(name, value)
+    for member in copy.values():
         if not isinstance(member, str):
             raise TypeError(f"{name} must map strings to strings, not to {type(member).__name__}")
-    return value
+    return copy
 
 
 def metadata_filter(name: str, value: Any) -> dict[str, Any]:
     """Top-level keys of meta with the values they must hold."""
-    value = json_object(name, value)
-    for key, wanted in value.items():
+    copy = json_object(name, value)
+    if len(copy) > FILTER_KEYS_MAX:
+        raise ValueError(f"{name} must have at most {FILTER_KEYS_MAX} keys, not {len(copy)}")
+    left = [FILTER_NODES_MAX]
+    for key, wanted in copy.items():
         if not _FILTER_KEY.match(key):
             raise ValueError(f"{name} keys must match [A-Za-z0-9_-]+")
         _small_numbers(name, wanted)
-    return value
+        _addressable(name, wanted, left)
+    return copy
+
+
+def _addressable(name: str, value: Any, left: list[int], depth: int = 0) -> None:
+    """A container is asked for member by member, so it is small and its keys can be named in a path of a document."""
+    if not isinstance(value, dict | list):
+        return
+    depth += isinstance(value, list)
+    if depth > FILTER_LISTS_MAX:
+        raise ValueError(f"{name} must not hold lists nested more than {FILTER_LISTS_MAX} levels deep")
+    left[0] -= len(value)
+    if left[0] < 0:
+        raise ValueError(f"{name} must have at most {FILTER_NODES_MAX} members in its lists and dicts")
+    if isinstance(value, dict) and any(_ESCAPED.search(key) for key in value):
+        raise ValueError(f"{name} keys must not contain a double quote, a backslash or a control character")
+    for member in value.values() if isinstance(value, dict) else value:
+        _addressable(name, member, left, depth)
 
 
 def _small_numbers(name: str, value: Any) -> None:
@@ -339,6 +370,15 @@ def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):
         raise TypeError(f"{name} must be callable, not {type(value).__name__}")
+    return value
+
+
+def plain_function(name: str, value: Any) -> Any:
+    """Something to call whose work is done when it returns."""
+    function(name, value)
+    for called in (value, getattr(value, "__call__", None)):  # noqa: B004  an object may be called through a coroutine
+        if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(f"{name} must be a plain function, not an async one")
     return value
 
 
@@ -515,7 +555,7 @@ CHECKS: Final[dict[str, Check]] = {
     "blob_refs": optional(blob_edges),
     "blob_refs_scope": optional(blobarguments.scope),
     # the rest
-    "validate": optional(function),
+    "validate": optional(plain_function),
     "sequence_index": anything,
 }
 

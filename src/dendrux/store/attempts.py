@@ -16,10 +16,12 @@ import asyncio
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from dendrux.db.types import StoredValueError
 from dendrux.errors import (
     PersistenceError,
     StatementTooLargeError,
@@ -27,11 +29,11 @@ from dendrux.errors import (
     StoreOutcomeUnknown,
     StoreUnavailableError,
 )
-from dendrux.store.connections import WAITED_FOR, close_connection, discard, open_connection, roll_back
+from dendrux.store.connections import POOL_TIMEOUT, WAITED_FOR, close_connection, discard, open_connection, roll_back
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
 from dendrux.store.hookvalues import DbError, DbErrorKind
-from dendrux.store.tx import Failure, LostAck, Stopped, Tx, Unchanged
+from dendrux.store.tx import UNREADABLE, Failure, LostAck, Stopped, Tx, Unchanged
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -45,6 +47,11 @@ ANSWERED: Final = frozenset(
 
 RETRIED: Final = WAITED_FOR | {DbErrorKind.CONNECTION_LOST}
 """Before COMMIT was issued: the whole transaction again."""
+
+
+WAIT_GRACE_S: Final = 0.1
+"""How long a wait in which nothing was sent may go on after its caller was cancelled. A connection that is being made
+is made by then; only a pool that has none to give takes longer."""
 
 
 class CommitFailed(Exception):
@@ -73,15 +80,41 @@ class Attempts:
     doubt: int = 0
     """How often COMMIT was issued and its outcome is unknown."""
     current: Tx | None = field(default=None)
+    waiting: asyncio.Task[Any] | None = field(default=None)
+    """This call's task while it waits for its turn or for a connection."""
 
     def stop(self) -> None:
         """The caller is gone: end at the next boundary."""
         self.stopped = True
         if self.current is not None:
             self.current.stopped = True
+        if self.waiting is not None:
+            asyncio.get_running_loop().call_later(WAIT_GRACE_S, self._end_wait)
+
+    def _end_wait(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cancel()
+
+    @contextmanager
+    def unsent(self) -> Iterator[None]:
+        """A wait before anything was sent: a cancelled caller ends it."""
+        if self.stopped:
+            raise Stopped
+        self.waiting = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self.waiting = None
 
     async def run(self) -> Any:
-        """The operation's answer, after as many transactions as it takes."""
+        """The operation's answer, after as many transactions as it takes. Stopped, it ends as a cancelled task does."""
+        try:
+            return await self._tried()
+        except Stopped:
+            pass
+        raise asyncio.CancelledError
+
+    async def _tried(self) -> Any:
         while True:
             self.tries += 1
             failure, committing = None, False
@@ -89,13 +122,15 @@ class Attempts:
                 return await self._once()
             except Failure as caught:
                 failure = caught.error
+            except StoredValueError:
+                failure = UNREADABLE
             except CommitFailed as caught:
                 failure, committing = caught.error, True
             await self._judge(failure, committing=committing)
 
     async def _once(self) -> Any:
         """One transaction. Ensures: whatever happens, nothing stays open and no connection stays checked out."""
-        await first_use(self.store)
+        await first_use(self.store, self.unsent)
         tx = self.current = Tx(
             self.store,
             self.operation,
@@ -106,7 +141,7 @@ class Attempts:
         )
         tx.stopped, tx.stop = self.stopped, self.stop
         door = access(self.store._engine)
-        tx.open_connection = lambda: open_connection(self.store, tx, door.enter, door.leave)
+        tx.open_connection = lambda: open_connection(self.store, self.unsent, door.enter, door.leave)
         try:
             answer = await self.body(tx)
             tx.check_stop()
@@ -183,7 +218,7 @@ class Attempts:
             if not self.settling or (error.constraint is not None and self.tries <= self.store.retry_limit):
                 self.settling = True
                 return
-        elif error.kind in RETRIED and self.tries <= self.store.retry_limit:
+        elif error.kind in RETRIED and error.code != POOL_TIMEOUT and self.tries <= self.store.retry_limit:
             await self._back_off(self.tries)
             return
         raise self._error(error)
@@ -210,6 +245,9 @@ ERRORS: Final[dict[str, type[PersistenceError]]] = {
 }
 
 
+UNREADABLE_MESSAGE: Final = "A stored value cannot be read: something other than a store wrote or changed it."
+
+
 def report(
     kind: type[PersistenceError], error: DbError, operation: str, run_id: str | None, tries: int
 ) -> PersistenceError:
@@ -227,6 +265,7 @@ def report(
         error_id,
     )
     return kind(
+        UNREADABLE_MESSAGE if error is UNREADABLE else None,
         operation=operation,
         run_id=run_id,
         kind=str(error.kind),

@@ -21,7 +21,7 @@ from dendrux.store.attempts import Attempts
 from dendrux.store.firstuse import bind_loop
 from dendrux.store.ids import new_id
 from dendrux.store.paging import Pages
-from dendrux.store.tx import LostAck, Outcome, Stopped, Tx
+from dendrux.store.tx import LostAck, Outcome, Tx
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -158,10 +158,7 @@ async def to_its_end(attempts: Attempts | Pages) -> Any:
         if not task.cancelled():
             task.exception()  # seen: the cancellation wins over it
         raise cancelled
-    try:
-        return task.result()
-    except Stopped:  # only a cancelled caller stops its transaction
-        raise asyncio.CancelledError from None
+    return task.result()
 
 
 def writes(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Final
 
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dendrux.store.engines import access
 from dendrux.store.hookvalues import DbError, DbErrorKind
-from dendrux.store.tx import Failure, Tx
+from dendrux.store.tx import Failure
 
 if TYPE_CHECKING:
     from dendrux.store.base import SQLStateStore
@@ -18,17 +19,29 @@ if TYPE_CHECKING:
 WAITED_FOR: Final = frozenset({DbErrorKind.DEADLOCK_OR_SERIALIZATION, DbErrorKind.LOCK_TIMEOUT})
 
 
+POOL_TIMEOUT: Final = "pool_timeout"
+"""The code of a pool that gave no connection within its own bound, which is not waited for again."""
+
+
 async def open_connection(
-    store: SQLStateStore, tx: Tx | None, enter: Callable[[], Awaitable[None]], leave: Callable[[], None]
+    store: SQLStateStore,
+    unsent: Callable[[], AbstractContextManager[None]],
+    enter: Callable[[], Awaitable[None]],
+    leave: Callable[[], None],
 ) -> AsyncConnection:
-    """A connection of the caller's own. A failure to get one is a lost connection: nothing was sent."""
-    await enter()
+    """A connection of the caller's own, waited for within `unsent`.
+
+    A failure to get one is a lost connection: nothing was sent.
+    """
+    with unsent():
+        await enter()
     connection = None
     try:
-        if tx is not None:
-            tx.check_stop()
-        connection = await store._engine.connect()
+        with unsent():
+            connection = await store._engine.connect()
         return connection
+    except PoolTimeout:
+        found = DbError(DbErrorKind.CONNECTION_LOST, None, POOL_TIMEOUT)
     except Exception as error:  # noqa: BLE001  drivers raise anything when they cannot connect
         found = store.classify_db_error(error)
     finally:

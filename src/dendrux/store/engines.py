@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import inspect
+from sqlalchemy import inspect, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-from sqlalchemy.pool import AssertionPool, Pool, SingletonThreadPool, StaticPool
+from sqlalchemy.pool import AssertionPool, NullPool, Pool, SingletonThreadPool, StaticPool
 
-from dendrux.db.models import agent_runs, metadata
+from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, metadata, settings
 from dendrux.db.session import is_memory
 from dendrux.errors import SchemaNotInitializedError, SchemaOutOfDateError
 
@@ -57,6 +57,18 @@ def access(engine: AsyncEngine) -> Access:
     return found
 
 
+def refuse_forgetful_pool(engine: AsyncEngine) -> None:
+    """Data in memory lives as long as its connection.
+
+    Refuses: ValueError for data in memory behind a pool that keeps no connection.
+    """
+    if is_memory(engine) and isinstance(engine.sync_engine.pool, NullPool):
+        raise ValueError(
+            "an in-memory database needs a pool that keeps its one connection: "
+            "create the engine with poolclass=StaticPool, or take it from get_engine"
+        )
+
+
 async def refuse_autocommit(connection: AsyncConnection) -> None:
     """Every write is one real transaction.
 
@@ -94,13 +106,17 @@ async def _flag(raw: Any) -> bool:
 async def check_schema(connection: AsyncConnection) -> None:
     """The tables and columns this release needs are there.
 
-    Refuses: SchemaNotInitializedError without our tables, SchemaOutOfDateError when some table or column is missing.
+    Refuses: SchemaNotInitializedError without our tables, SchemaOutOfDateError when some table or column is missing or
+    the storage format is not one this release knows.
     """
     missing = await connection.run_sync(_missing)
     if missing is None:
         raise SchemaNotInitializedError
     if missing:
         raise SchemaOutOfDateError(f"{SchemaOutOfDateError.__doc__} Missing: {_some(missing)}.")
+    found = await connection.scalar(select(settings.c.value).where(settings.c.key == STORAGE_FORMAT_KEY))
+    if found not in (None, "1", STORAGE_FORMAT):
+        raise SchemaOutOfDateError("The database was activated by a later release. Use that release, or a later one.")
 
 
 def _missing(connection: Connection) -> list[str] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dendrux.store.connections import close_connection, open_connection
-from dendrux.store.engines import access, check_schema, refuse_autocommit
+from dendrux.store.engines import access, check_schema, refuse_autocommit, refuse_forgetful_pool
 from dendrux.store.hookvalues import FEATURES, DialectFacts
 from dendrux.store.tx import Failure
 
@@ -31,20 +33,25 @@ def bind_loop(store: SQLStateStore) -> None:
         )
 
 
-async def first_use(store: SQLStateStore) -> None:
+async def first_use(store: SQLStateStore, unsent: Callable[[], AbstractContextManager[None]]) -> None:
     """Check the engine, the server and the schema, once per store (the schema once per engine)."""
     if store._ready is access(store._engine):
         return
-    async with store._first_use:
+    with unsent():
+        await store._first_use.acquire()
+    try:
         door = access(store._engine)
         if store._ready is door:
             return
-        connection = await open_connection(store, None, door.enter, door.leave)
+        refuse_forgetful_pool(store._engine)
+        connection = await open_connection(store, unsent, door.enter, door.leave)
         try:
             await _check(store, connection)
             store._ready = door
         finally:
             await close_connection(connection, door.leave)
+    finally:
+        store._first_use.release()
 
 
 async def _check(store: SQLStateStore, connection: AsyncConnection) -> None:

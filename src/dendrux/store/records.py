@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Row, Select, select
 
 from dendrux.db.models import agent_runs, llm_interactions, react_traces, run_events, run_inbox, tool_calls
+from dendrux.db.types import StoredValueError
 from dendrux.runtime.values import (
     JsonObject,
     LLMInteractionRecord,
@@ -69,9 +70,17 @@ def run(row: Row[Any]) -> RunRecord:
 def run_of(fields: dict[str, Any]) -> RunRecord:
     """A run from its columns. The answer is kept in output_data, as the earlier release keeps it."""
     output = fields.pop("output_data")
+    stored_object(fields["meta"])
     fields["answer"] = output.get("answer") if isinstance(output, dict) else None
     fields["meta"] = shown_meta(fields["meta"], fields.pop("pause_reason"), requested=fields["pause_requested"])
     return RunRecord(**fields)
+
+
+def stored_object(value: Any) -> JsonObject:
+    """A stored object, `{}` for none. Refuses: StoredValueError for another JSON value."""
+    if value is not None and not isinstance(value, dict):
+        raise StoredValueError("a stored document is not an object")
+    return value or {}
 
 
 def shown_meta(meta: JsonObject | None, pause_reason: str | None, *, requested: bool) -> JsonObject | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -76,6 +76,10 @@ class Failure(Exception):
     def __init__(self, error: DbError) -> None:
         super().__init__(error.kind)
         self.error = error
+
+
+UNREADABLE: Final = DbError(DbErrorKind.OTHER, None, "stored_value")
+"""A row holds what this column cannot hold: the statement succeeded, and its answer cannot be read."""
 
 
 class Facts(NamedTuple):
@@ -181,13 +185,14 @@ class Tx:
     async def guarded(self, step: Awaitable[T]) -> T:
         """Await one step of the database; its errors come out classified, with nothing of the driver attached."""
         if self.stopped:
-            close = getattr(step, "close", None)
-            if close is not None:
-                close()
+            if asyncio.iscoroutine(step):
+                step.close()
             raise Stopped
         try:
             return await self.undisturbed(step)
-        except (SQLAlchemyError, OSError, StoredValueError) as error:
+        except StoredValueError:
+            failure = Failure(UNREADABLE)
+        except (SQLAlchemyError, OSError) as error:
             failure = Failure(self.store.classify_db_error(error))
         raise failure
 
@@ -468,4 +473,8 @@ def _comparable(values: Mapping[str, Any]) -> str:
 
 async def _all(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     """All rows of a buffered result. Decoding happens here, so its errors are guarded, too."""
-    return result.all()
+    try:
+        return result.all()
+    except (ValueError, TypeError, ArithmeticError):
+        pass  # the error would carry the value
+    raise StoredValueError("a stored value cannot be read")

@@ -120,7 +120,9 @@ class SQLiteStateStore(SQLStateStore):
 
     def json_patch_expr(self, col: ColumnElement[Any], patch: JsonPatch) -> ColumnElement[Any] | None:
         """json_set and json_insert leave the rest of the text as it is."""
-        document = func.coalesce(func.nullif(col, literal("null")), literal("{}"))
+        stored = func.coalesce(func.nullif(col, literal("null")), literal("{}"))
+        # Of another JSON value json_set would make nothing: then the statement fails, as it does for broken text.
+        document = case((func.json_type(stored) == "object", stored), else_=func.json(literal("")))
         if isinstance(patch, SetFields):
             pairs: list[Any] = []
             for key, value in patch.fields.items():
@@ -174,10 +176,10 @@ def _contains(document: ColumnElement[Any], at: str, value: JsonValue) -> Column
     """Containment at a path of a document, NULL where the path is missing."""
     kind, found = func.json_type(document, at), func.json_extract(document, at)
     if isinstance(value, dict):
-        members = [func.coalesce(_contains(found, _path((key,)), inner), false()) for key, inner in value.items()]
-        return and_(kind == "object", *members)
+        members = [_contains(document, at + _path((key,))[1:], inner) for key, inner in value.items()]
+        return _every([kind == "object", *members])
     if isinstance(value, list):
-        return and_(kind == "array", *(_has_element(found, inner) for inner in value))
+        return _every([kind == "array", *(_has_element(found, inner) for inner in value)])
     if value is None or isinstance(value, bool):
         return kind == {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -185,6 +187,15 @@ def _contains(document: ColumnElement[Any], at: str, value: JsonValue) -> Column
     return and_(kind == ("integer" if isinstance(value, int) else "real"), found == value)
 
 
+def _every(terms: list[ColumnElement[bool]]) -> ColumnElement[bool]:
+    """All of many terms, in an expression that stays flat: the depth of one is limited. NULL where a term is."""
+    if len(terms) <= AND_MAX:
+        return and_(*terms)
+    some = [func.min(*terms[start : start + AND_MAX], literal(1)) for start in range(0, len(terms), AND_MAX)]
+    return _every([term == 1 for term in some])
+
+
+AND_MAX: Final = 50
 NUL: Final = "\\u0000"
 """How U+0000 stands in a document."""
 
@@ -208,17 +219,28 @@ def _same_text(document: ColumnElement[Any], at: str, value: str) -> ColumnEleme
     return same if NUL in value else and_(same, _whole(document, at))
 
 
+def _same_element(array: ColumnElement[Any], each: Any, value: str) -> ColumnElement[bool]:
+    """Equal strings, as `_same_text`, for an element of an array."""
+    raw = type_coerce(array.op("->")(each.c.fullkey), String())
+    if "\0" in value:
+        return raw.in_([dumps(value), json.dumps(value)])
+    same: ColumnElement[bool] = each.c.value == value
+    return same if NUL in value else and_(same, func.instr(raw, NUL) == 0)
+
+
 def _has_element(array: ColumnElement[Any], value: JsonValue) -> ColumnElement[bool]:
     """Whether some element of a JSON array contains the value."""
-    each = func.json_each(array).table_valued("value", "type")
+    each = func.json_each(array).table_valued("value", "type", "fullkey")
     if isinstance(value, dict | list):
         word = "object" if isinstance(value, dict) else "array"
         # The value of a container is its text; of a scalar it is no document, which the type tells first.
         text = case((each.c.type == word, each.c.value), else_=literal("{}" if word == "array" else "[]"))
-        inner: ColumnElement[bool] = func.coalesce(_contains(text, "$", value), false())
+        inner: ColumnElement[bool] = _contains(text, "$", value)
     elif value is None or isinstance(value, bool):
         inner = each.c.type == {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, str):
+        inner = and_(each.c.type == "text", _same_element(array, each, value))
     else:
-        word = "text" if isinstance(value, str) else "integer" if isinstance(value, int) else "real"
+        word = "integer" if isinstance(value, int) else "real"
         inner = and_(each.c.type == word, each.c.value == value)
     return exists(select(literal(1)).select_from(each).where(inner))

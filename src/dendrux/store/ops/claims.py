@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,12 +84,17 @@ async def submit_and_claim(
         if run.submission_digest != digest:
             raise tx.conflict()
         if run.consumption_id is None:
-            raise StoreOutcomeUnknown(operation=tx.operation, run_id=run_id)
+            raise StoreOutcomeUnknown(
+                "This submission is stored and unconsumed: somebody owns its claim, and it may not be this caller. "
+                "Start no work on it; lease and reclaim recover the run.",
+                operation=tx.operation,
+                run_id=run_id,
+            )
         return Unchanged(None)
     if run.status != expected_status or run.cancel_requested:
         return Unchanged(None)
     if validate is not None:
-        validate(run.pause_data or {})
+        _validated(validate, run.pause_data or {})
         tx.check_stop()
     submission: list[tuple[Any, Any]] = [
         (runs.submission_id, submission_id),
@@ -138,6 +144,18 @@ async def consume_submission(
     rows = [trace_entry(tx, run_id, trace, held.format) for trace in traces]
     await store_all(tx, [*rows, *(tool_call_entry(tx, run_id, call, held.format) for call in tool_calls)])
     return submission
+
+
+def _validated(validate: Callable[[JsonObject], Any], document: JsonObject) -> None:
+    """Ask the caller's function, which says no by raising."""
+    try:
+        answer = validate(document)
+    except StopIteration as error:  # Python lets none out of a coroutine
+        raise RuntimeError("validate raised StopIteration") from error
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("validate must be a plain function: what it returned waits to be awaited")
 
 
 async def release_run_claim(tx: Tx, run_id: str, *, claim_epoch: int) -> Outcome[bool]:

@@ -18,6 +18,7 @@ from dendrux.store.ops.events import event_entry
 from dendrux.store.ops.pauses import owned, progressed
 from dendrux.store.ops.runs import patch_expression
 from dendrux.store.ops.traces import trace_entry
+from dendrux.store.records import stored_object
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import META_ERROR_INFO, OPEN_STATUSES, UNSCOPED
 
@@ -125,7 +126,7 @@ async def _with_error_info(tx: Tx, run_id: str, error_info: Any) -> Any:
     if expression is not None:
         return expression
     run = await tx.hold(run_id, UNSCOPED, runs.meta)
-    return literal({**(run.meta or {}), **patch}, runs.meta.type)
+    return literal({**stored_object(run.meta), **patch}, runs.meta.type)
 
 
 async def finalize_run(

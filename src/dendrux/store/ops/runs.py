@@ -280,7 +280,7 @@ async def update_run_meta(tx: Tx, run_id: str, patch: JsonObject, *, claim_epoch
         return Unchanged(None)
     if expression is not None:
         raise tx.again()
-    merged = literal({**(run.meta or {}), **patch}, runs.meta.type)
+    merged = literal({**records.stored_object(run.meta), **patch}, runs.meta.type)
     await _patched(tx, run_id, merged, claim_epoch, keeps_mark=keeps_mark)
     return None
 

@@ -51,9 +51,7 @@ def _no_constant(word: str) -> NoReturn:
     raise ValueError(word)
 
 
-def tool_call_entry(
-    tx: Tx, run_id: str, call: ToolCallWrite, storage_format: int, refs: Edges = None
-) -> Entry:
+def tool_call_entry(tx: Tx, run_id: str, call: ToolCallWrite, storage_format: int, refs: Edges = None) -> Entry:
     """A call in one piece, the same row whichever operation stores it."""
     shown = {
         "tool_call_id": call.tool_call_id,

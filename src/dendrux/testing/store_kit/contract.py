@@ -28,7 +28,17 @@ GROUPS: Final = (
 )
 """In the order of the summary."""
 
-Need = Literal["second_instance", "reopen", "clock", "fault_injector", "disconnect_form", "format_1", "format_2", "sql"]
+Need = Literal[
+    "second_instance",
+    "reopen",
+    "clock",
+    "fault_injector",
+    "disconnect_form",
+    "format_1",
+    "format_2",
+    "sql",
+    "processes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

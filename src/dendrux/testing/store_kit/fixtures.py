@@ -11,7 +11,18 @@ import pytest
 from dendrux.lab.seam import engine_of
 from dendrux.store import SQLStateStore
 from dendrux.testing.bench import Bench, kind, settled
-from dendrux.testing.store_kit.obligations import CLOCK, FACTORY, FIXTURES, INJECTOR, LIVE, REOPEN, SECOND, Declaration
+from dendrux.testing.peers import NoPeer, pair
+from dendrux.testing.store_kit.obligations import (
+    CLOCK,
+    FACTORY,
+    FIXTURES,
+    INJECTOR,
+    LIVE,
+    REOPEN,
+    SECOND,
+    SHARED_DEPLOYMENTS,
+    Declaration,
+)
 from dendrux.vocabulary import CAPABILITIES
 
 DEFAULT_FORMS: Final = ("invalidated",)
@@ -82,6 +93,7 @@ async def declaration_of(bench: Bench, fixtures: frozenset[str]) -> Declaration:
         sql=isinstance(store, SQLStateStore) and engine_of(store) is not None,
         releases_claims=callable(getattr(store, "release_run_claim", None)),
         disconnect_forms=await forms_of(bench.injector, store),
+        processes=await processes_of(store),
         kind=kind(store),
     )
 
@@ -94,6 +106,19 @@ async def format_of(store: Any) -> int | None:
         return None
     found = getattr(created, "format", None)
     return found if found in (1, 2) else None
+
+
+async def processes_of(store: Any) -> str | None:
+    """Why a second process cannot make this store, tried once; None when it can, or need not."""
+    if getattr(getattr(store, "capabilities", None), "deployment", None) not in SHARED_DEPLOYMENTS:
+        return None
+    if not isinstance(store, SQLStateStore):
+        return "it is no SQLStateStore"
+    try:
+        await (await pair(store)).close()
+    except NoPeer as lacking:
+        return str(lacking)
+    return None
 
 
 async def forms_of(injector: Any, store: Any) -> tuple[str, ...]:

@@ -55,6 +55,8 @@ class Declaration:
     """Whether it has release_run_claim."""
     disconnect_forms: tuple[str, ...] = ()
     """What its fault injector offers."""
+    processes: str | None = None
+    """Why a second process cannot make this store; None when it can."""
     kind: str | None = None
     """The class and declaration that every instance must have."""
 
@@ -140,6 +142,8 @@ def rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
         yield Skip("ordinary", "watches statements, and this is no SQLStateStore")
     if not store.releases_claims and uses_release(contract):
         yield Skip("store", "the store has no release_run_claim")
+    if "processes" in needs and store.processes is not None:
+        yield Skip("ordinary", f"this store cannot be made in a second process: {store.processes}")
     for need, fixture in (("second_instance", SECOND), ("reopen", REOPEN), ("clock", CLOCK)):
         if need in needs:
             yield from fixture_rules(fixture, store)

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dendrux.testing.store_kit.contract import GROUPS, Contract
-from dendrux.testing.store_kit.obligations import INJECTOR, LIVE, Declaration, Lacking, Run, Skip, missing, plan
+from dendrux.testing.store_kit.obligations import (
+    INJECTOR,
+    LIVE,
+    SHARED_DEPLOYMENTS,
+    Declaration,
+    Lacking,
+    Run,
+    Skip,
+    missing,
+    plan,
+)
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -165,6 +175,13 @@ def caveats(examined: Examined) -> Iterable[str]:
         yield "crash recovery: not certified"
     if LIVE not in examined.declaration.fixtures:
         yield "live updates: not tested"
+    together = [c for c in examined.contracts if "processes" in c.needs and c.id in examined.results]
+    if (
+        examined.declaration.deployment in SHARED_DEPLOYMENTS
+        and together
+        and not any(map(examined.exercised, together))
+    ):
+        yield "two processes: not tested"
     if reduced := sorted({r.notes["reduced"] for r in examined.results.values() if "reduced" in r.notes}):
         yield f"reduced budget: {', '.join(map(str, reduced))} examples per machine"
     if absent := examined.absent():

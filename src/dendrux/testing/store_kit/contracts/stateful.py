@@ -66,8 +66,7 @@ contract(
 
 contract(
     "recovery.stateful.leases",
-    "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner at a time and ends "
-    "once.",
+    "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner and ends once.",
     group="recovery",
     needs={"clock", "reopen"},
     check=machine_check("leases", examples=30, reopens=True, ticks=True, starts=LEASE_STARTS),
