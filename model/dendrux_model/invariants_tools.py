@@ -53,7 +53,7 @@ def events_gapless__completion(before: World, operation: Any, outcome: Returned,
     place = outcome.value
     if run is None or not 0 <= place < len(run.events):
         return False
-    return run.events[place].content == operation.content
+    return bool(run.events[place].content == operation.content)
 
 
 @of_answer("StartToolCall")

@@ -71,8 +71,9 @@ def end_told_again(before: World, operation: Any, outcome: Outcome, after: World
 @sometimes
 def replay_under_a_third_epoch(before: World, operation: Any, outcome: Outcome, after: World) -> bool:
     """A call that two owners left open is handed to a third."""
-    started = type(operation).__name__ == "StartToolCall" and after is not before and isinstance(outcome, Returned)
-    return started and outcome.value["attempt"] >= 3
+    if type(operation).__name__ != "StartToolCall" or after is before or not isinstance(outcome, Returned):
+        return False
+    return bool(outcome.value["attempt"] >= 3)
 
 
 @sometimes

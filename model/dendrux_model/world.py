@@ -2,8 +2,8 @@
 
 Rows are NamedTuples because the exploration replaces them by the hundred thousand. JSON documents are held as text.
 `at` fields are instants of the model's clock, in microseconds: the machines move it by one before every operation, and
-by whole seconds where time passes; the exploration moves it in the latter way only, so that worlds which differ in nothing
-but the number of calls are one world.
+by whole seconds where time passes. The exploration moves it in the latter way only, so that worlds which differ in
+nothing but the number of calls are one world.
 """
 
 from __future__ import annotations

@@ -188,4 +188,4 @@ def test_operations_print_as_the_call_they_stand_for():
 
 def test_every_operation_is_used_by_a_small_world():
     used = {type(operation).__name__ for small in SMALL_WORLDS.values() for operation in small.alphabet}
-    assert used == set(OPERATIONS)
+    assert used - {"Pass"} == set(OPERATIONS)

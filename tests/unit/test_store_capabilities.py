@@ -76,7 +76,7 @@ async def test_the_built_in_store_keeps_what_it_declares(tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             validate_capabilities(store)
-        assert {name for name in CAPABILITIES if getattr(store.capabilities, name)} == {"fenced_writes", "retry_ids"}
+        assert {name for name in CAPABILITIES if getattr(store.capabilities, name)} == set(CAPABILITIES)
         assert SQLStateStore.capabilities.deployment is None
 
 

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from dendrux.errors import StaleClaimError, WriteConflictError
-from dendrux.store import LLMInteractionWrite, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
+from dendrux.store import LLMInteractionWrite, SQLiteStateStore, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
 from dendrux.vocabulary import LOOP_STATE_MAX
 from unit.store_support import (
     another_process,

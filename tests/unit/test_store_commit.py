@@ -15,7 +15,7 @@ BEHAVIOURS = [applied_then_lost, never_sent]
 
 @pytest_asyncio.fixture
 async def store(tmp_path):
-    async with built_in(tmp_path) as store:
+    async with built_in(tmp_path, Format1Store) as store:
         await store.create_run("r", "agent")
         yield store
 

@@ -57,7 +57,12 @@ async def test_changes_are_announced_with_their_run(live):
         store.release_run_claim("r", claim_epoch=2),
         store.submit_and_claim("r", expected_status="paused", submitted_data={}),
         store.request_cancel("r"),
-        store.finalize_run("r", status="cancelled"),
+        store.finalize_with_event(
+            "r",
+            status="cancelled",
+            allowed_current_statuses=["running"],
+            event_type="run.cancelled",
+        ),
     ):
         await call
         assert live.taken() == ["r"]

@@ -9,7 +9,6 @@ import random
 import pytest
 
 from dendrux.db.models import Base
-from dendrux.store import SQLiteStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.execution import Execution
 from dendrux.testing.inline import kit_engine
@@ -18,9 +17,10 @@ from dendrux_model.passing import Pass
 from dendrux_model.programs import Do, Tick
 from dendrux_model.world import World
 from dendrux_model.worlds import SMALL_WORLDS
+from unit.store_support import Format1Store
 from unit.test_store_hooks import VARIANTS
 
-KINDS = {"format 1": (1, SQLiteStateStore), **{name: (2, kind) for name, kind in VARIANTS.items()}}
+KINDS = {"format 1": (1, Format1Store), **{name: (2, kind) for name, kind in VARIANTS.items()}}
 WALKS = {"quick": 12, "full": 400}
 
 

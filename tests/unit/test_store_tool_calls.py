@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from dendrux.errors import ToolCallNotStartedError, WriteConflictError
 from dendrux.store import EventWrite, SQLiteStateStore, TraceWrite
-from unit.store_support import applied_then_lost, built_in, commits, counted, never_sent
+from unit.store_support import Format1Store, applied_then_lost, built_in, commits, counted, never_sent
 
 pytestmark = pytest.mark.asyncio
 
@@ -107,7 +107,7 @@ async def test_a_call_saved_in_one_piece_counts_as_completed_by_nobodys_epoch(st
 
 
 async def test_format_1_names_the_operation_to_use(tmp_path):
-    async with built_in(tmp_path) as store:
+    async with built_in(tmp_path, Format1Store) as store:
         await store.create_run("r", "agent")
         for operation, arguments in (("start_tool_call", CALL), ("complete_tool_call", RESULT)):
             with pytest.raises(ValueError, match="use save_tool_call"):

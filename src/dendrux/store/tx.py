@@ -249,7 +249,8 @@ class Tx:
         await self.begin(run_id)
         if not self.store.supports_update_returning or tenant_id is not UNSCOPED:
             owned = [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
-            return await self.swap(run_id, owned, list(self.renewal().items()), tenant_id=tenant_id)
+            swapped: Facts | None = await self.swap(run_id, owned, list(self.renewal().items()), tenant_id=tenant_id)
+            return swapped
         held = await self.row(fence_statement(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
         return None if held is None else Facts._make(held)
 

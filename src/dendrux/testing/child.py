@@ -65,7 +65,9 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                 assert peer is not None
                 answer = await peer.call(*given)
             else:
-                answer = None if peer is None else await peer.close()
+                answer = None
+                if peer is not None:
+                    await peer.close()
                 peer = None
         except Exception as error:
             answer = RuntimeError(type(error).__name__)

@@ -9,7 +9,7 @@ from sqlalchemy import func, literal, or_, select
 
 from dendrux.db.models import agent_runs
 from dendrux.runtime.values import JsonObject, LLMInteractionWrite, TraceWrite, UsageStats, UsageWrite
-from dendrux.store.arguments import fits
+from dendrux.store.checks import fits
 from dendrux.store.digest import content_digest, given
 from dendrux.store.ops.evidence import store_all
 from dendrux.store.ops.pauses import progressed
@@ -38,9 +38,7 @@ async def checkpoint_step(
 ) -> Outcome[None]:
     """Format 2: store a step of the loop as a whole: its rows, the loop state, the count and the totals.
 
-    The state is merged by its top-level members; None deletes one.
-
-    Ensures: the last step repeated with the same content changes nothing.
+    Ensures: the state is merged by top-level members, None deletes one. The last step repeated changes nothing.
     Refuses: RunNotFoundError; ValueError on format 1 and for a loop state over its bound; StaleClaimError;
     RunAlreadyTerminalError; WriteConflictError for the last step with other content, a lower count, a known id or a
     taken position.

@@ -23,7 +23,7 @@ from dendrux.runtime.values import (
     TraceWrite,
 )
 from dendrux.store import records
-from dendrux.store.arguments import json_value
+from dendrux.store.checks import json_value
 from dendrux.store.digest import content_digest, given
 from dendrux.store.ids import derived_id
 from dendrux.store.ops._references import Edges, digested, refer

@@ -31,7 +31,8 @@ class ByPages:
     async def __call__(self, situation: Situation) -> None:
         execution = Execution(situation.bench, World(new_format=situation.format))
         await execution.run(self.before, look=False)
-        driver, restarts, seen = execution.driver, 0, []
+        driver, restarts = execution.driver, 0
+        seen: list[Any] = []
 
         async def page(**given: Any) -> Any:
             nonlocal restarts
