@@ -7,7 +7,7 @@ from typing import Any
 from dendrux.store import SQLiteStateStore
 from dendrux_model.operations import ClaimPausedRun, CreateRun, PauseWithEvent, SaveTrace
 from dendrux_model.outcomes import STALE
-from dendrux_model.programs import Do, Fault
+from dendrux_model.programs import Do, Fault, Reopen, Tick
 from kit.tiny import DECLARATION, tiny
 
 
@@ -21,13 +21,21 @@ class Unfenced(SQLiteStateStore):
         content: str,
         *,
         order_index: int,
-        meta: Any = None,
         trace_id: str | None = None,
-        trace_kind: Any = "message",
         claim_epoch: int | None = None,
+        blob_refs: Any = None,
+        blob_refs_scope: str | None = None,
+        **rest: Any,
     ) -> None:
         await super().save_trace(
-            run_id, role, content, order_index=order_index, meta=meta, trace_id=trace_id, trace_kind=trace_kind
+            run_id,
+            role,
+            content,
+            order_index=order_index,
+            trace_id=trace_id,
+            blob_refs=blob_refs,
+            blob_refs_scope=blob_refs_scope,
+            **rest,
         )
 
 
@@ -48,6 +56,9 @@ CATALOGUE = [
     tiny("basic.pause", program=LATE[:3]),
     FENCE,
     tiny("retry_ids.create", program=LATE[:1]),
+    tiny("checkpointing.pause", program=LATE[:2]),
+    tiny("atomic_completion.pause", program=LATE[:2]),
+    tiny("recovery.restart", program=(*LATE[:1], Tick(60.0), Reopen(0)), needs={"clock", "reopen"}),
     tiny("concurrency.second", program=(*LATE[:1], Do(LATE[0].operation, instance=1)), needs={"second_instance"}),
     CUT,
 ]

@@ -13,6 +13,7 @@ import pytest
 from dendrux.cli import main
 from dendrux.testing.store_kit import plugin
 from dendrux.testing.store_kit.contract import Contract
+from dendrux.vocabulary import CAPABILITIES
 from kit import broken, tiny
 
 SQLITE = "certifying SQLiteStateStore on temporary SQLite files"
@@ -42,12 +43,13 @@ def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
         "  basic            1/1",
         "  fenced_writes    1/1",
         "  retry_ids        1/1",
-        "  concurrency      1/1",
+        "  checkpointing    1/1",
     ]
     assert any("certification summary" in line for line in lines)
-    assert "SQLiteStateStore (deployment=single_host, capabilities=fenced_writes,retry_ids)" in lines
-    assert lines[-2].startswith("  CERTIFIED with caveats: declaration, basic, fenced_writes, retry_ids, concurrency, ")
-    assert lines[-1].startswith("8 contracts in ")
+    assert f"SQLiteStateStore (deployment=single_host, capabilities={','.join(CAPABILITIES)})" in lines
+    groups = ("declaration", "basic", *CAPABILITIES, "concurrency", "crash_recovery")
+    assert lines[-2].startswith(f"  CERTIFIED with caveats: {', '.join(groups)} (caveats: ")
+    assert lines[-1].startswith("11 contracts in ")
     assert list(here.iterdir()) == []
 
 
@@ -73,6 +75,7 @@ def test_certify_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["certify", "sqlite", "--url", "sqlite+aiosqlite:///:memory:"]) == 0
     out = capsys.readouterr().out
     assert "SQLiteStateStore (deployment=single_process, " in out
+    assert "  recovery           1 passed" in out.splitlines()
     assert {"  concurrency        1 skipped", "  crash_recovery     1 skipped"} <= set(out.splitlines())
     assert "  crash recovery: not certified" in out.splitlines()
 
@@ -145,7 +148,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
         "fenced_writes.save_trace: The promise of fenced_writes.save_trace.",
         "",
         "   1  create_run(run_id='r', agent_name='a')",
-        "      -> {'run_id': 'r', 'outcome': 'created', 'status': 'running', 'format': 1, 'claim_epoch': 1}",
+        "      -> {'run_id': 'r', 'outcome': 'created', 'status': 'running', 'format': 2, 'claim_epoch': 1}",
         "   2  pause_with_event(run_id='r', status='waiting_approval', pause_data={'n': [1, 2]})",
         "      -> 0",
         "   3  claim_paused_run(run_id='r', expected_status='waiting_approval')",

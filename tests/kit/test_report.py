@@ -47,7 +47,7 @@ def executed(store_class: type[SQLiteStateStore], program: Program, folder: Path
         workshop = Workshop(Engines(store_class, None, folder))
         bench = workshop.bench()
         try:
-            return (await perform(program, bench, 1)).failed("")
+            return (await perform(program, bench, 2)).failed("")
         except Failed as failed:
             return failed
         finally:

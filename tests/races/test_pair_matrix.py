@@ -15,6 +15,7 @@ from dendrux.store import SQLiteStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.store_kit.contract import Settings, Situation
 from dendrux.testing.store_kit.matrix import run_cells
+from dendrux.testing.store_kit.sql import SqlClock
 from dendrux_model.machines.cells import cells, writes
 from dendrux_model.operations import OPERATIONS
 
@@ -46,7 +47,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Bench]:
             await connection.run_sync(Base.metadata.create_all)
         return made
 
-    bench = Bench(factory, second=lambda first: store())
+    bench = Bench(factory, second=lambda first: store(), clock=SqlClock(lambda: engines[0]))
     yield bench
     await bench.close()
     for engine in engines:
@@ -56,7 +57,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Bench]:
 @pytest.mark.parametrize("name", writes())
 async def test_every_pair_on_a_plain_engine(name: str, plain: Bench) -> None:
     situation = Situation(
-        bench=plain, format=1, capabilities=None, settings=Settings(), note=lambda key, value: None, fixtures={}
+        bench=plain, format=2, capabilities=None, settings=Settings(), note=lambda key, value: None, fixtures={}
     )
-    row = [cell for cell in cells(1, "cover") if type(cell.first) is OPERATIONS[name]]
+    row = [cell for cell in cells(2, "cover") if type(cell.first) is OPERATIONS[name]]
     assert await run_cells(situation, row) >= len(row)

@@ -7,7 +7,7 @@ import pytest_asyncio
 
 from dendrux.errors import StoreBusyError, StoreOutcomeUnknown
 from dendrux.store import UsageStats
-from unit.store_support import applied_then_lost, built_in, commits, driver_error, never_sent
+from unit.store_support import Format1Store, applied_then_lost, built_in, commits, driver_error, never_sent
 
 pytestmark = pytest.mark.asyncio
 BEHAVIOURS = [applied_then_lost, never_sent]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from sqlalchemy import text
@@ -20,6 +21,7 @@ ZOO: dict[str, type[BrokenStore]] = {}
 class BrokenStore(SQLiteStateStore):
     """A store of the zoo. Its overrides keep the signatures they replace: capability validation is not what fails."""
 
+    format: ClassVar[int] = 2
     breaks: ClassVar[str]
     killed_by: ClassVar[str]
 
@@ -216,8 +218,13 @@ class OverwritesTheEnd(BrokenStore):
 
 
 class EventInItsOwnTransaction(BrokenStore):
+    format = 1  # a pause without an event exists there only
     breaks = "a pause commits, then its event is written in a second transaction"
     killed_by = "crash_recovery.pause_with_event"
+
+    def __init__(self, engine: Any, *, live_updates: Any = None) -> None:
+        super().__init__(engine, live_updates=live_updates)
+        self.capabilities = replace(self.capabilities, checkpointing=False, atomic_completion=False, recovery=False)
 
     async def pause_with_event(
         self, run_id: str, *, event_data: Any = None, event_id: str | None = None, **given: Any

@@ -31,7 +31,11 @@ def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path
         return workshop.fresh
 
     @pytest.fixture
-    def another_instance(workshop: Workshop) -> Callable[..., Any]:
+    def dendrux_store_reopen(workshop: Workshop) -> Callable[..., Any]:
+        return workshop.reopened
+
+    @pytest.fixture
+    def dendrux_store_second_instance(workshop: Workshop) -> Callable[..., Any]:
         return workshop.another
 
     @pytest.fixture
@@ -48,10 +52,11 @@ def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path
         "workshop": workshop,
         "dendrux_store_factory": dendrux_store_factory,
         "dendrux_live_store_factory": dendrux_store_factory,
+        "dendrux_store_reopen": dendrux_store_reopen,
         "dendrux_clock": dendrux_clock,
     }
     if not in_memory(engines.url):
-        found["dendrux_store_reopen"] = found["dendrux_store_second_instance"] = another_instance
+        found["dendrux_store_second_instance"] = dendrux_store_second_instance
         found["dendrux_fault_injector"] = dendrux_fault_injector
     vars(plugin).update(found)
     return plugin

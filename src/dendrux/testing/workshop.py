@@ -99,10 +99,18 @@ class Workshop:
         """A store over the same data, with connections of its own."""
         return self.store(self.files[store])
 
+    async def reopened(self, store: SQLStateStore) -> SQLStateStore:
+        """A restarted store over the same data, which in memory is reached through its engine alone."""
+        return self.over(store._engine, None) if in_memory(self.shelf.url) else await self.another(store)
+
     def store(self, file: Path | None, live_updates: Any = None) -> SQLStateStore:
-        """A store on this file or the database of the URL."""
+        """A store on this file or the database of the URL, with an engine of its own."""
         engine = self.shelf.take(file)
         self.engines.append(engine)
+        return self.over(engine, file, live_updates)
+
+    def over(self, engine: AsyncEngine, file: Path | None, live_updates: Any = None) -> SQLStateStore:
+        """A store with this engine."""
         store = self.shelf.store_class(engine, live_updates=live_updates)
         if self.shelf.url is None:
             store.retry_backoff_s = BACKOFF_S  # type: ignore[misc]  # of this instance
@@ -112,9 +120,9 @@ class Workshop:
     def bench(self) -> Bench:
         """A bench with everything a program may ask for."""
         if in_memory(self.shelf.url):
-            return Bench(self.fresh, clock=self.clock())
-        another = self.another
-        return Bench(self.fresh, second=another, reopen=another, clock=self.clock(), injector=SqlFaultInjector())
+            return Bench(self.fresh, reopen=self.reopened, clock=self.clock())
+        injector = SqlFaultInjector()
+        return Bench(self.fresh, second=self.another, reopen=self.reopened, clock=self.clock(), injector=injector)
 
     def clock(self) -> SqlClock:
         """A clock for the first store that was made."""
