@@ -65,8 +65,9 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                 assert peer is not None
                 answer = await peer.call(*given)
             else:
-                answer = None if peer is None else await peer.close()
-                peer = None
+                if peer is not None:
+                    await peer.close()
+                answer, peer = None, None
         except Exception as error:
             answer = RuntimeError(type(error).__name__)
         pickle.dump(answer, answers)
