@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from dendrux.errors import IdempotencyConflictError, RunAlreadyTerminalError, WriteConflictError
 from zoo.stores import BrokenStore
 
 # -- processes --------------------------------------------------------------------------------------------------------
@@ -191,3 +192,66 @@ class CachedConversations(BrokenStore):
     async def save_trace(self, run_id: str, **given: Any) -> None:
         self.__dict__.pop("_cache", None)
         await super().save_trace(run_id, **given)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+class ChainsTheDriver(BrokenStore):
+    breaks = "a conflict of add_note has the driver's error, with its parameters, for a cause"
+    killed_by = "basic.add_note.errors_tell_nothing"
+
+    async def add_note(self, run_id: str, **given: Any) -> Any:
+        try:
+            return await super().add_note(run_id, **given)
+        except WriteConflictError as conflict:
+            raise conflict from ValueError(f"[parameters: {given}]")
+
+
+class NamesAnotherEnd(BrokenStore):
+    breaks = "a late event or pause is told that the run has ended with an error, whatever it ended with"
+    killed_by = "basic.save_run_event.ended_run_is_named"
+
+    async def save_run_event(self, run_id: str, **given: Any) -> int:
+        try:
+            return await super().save_run_event(run_id, **given)
+        except RunAlreadyTerminalError:
+            raise RunAlreadyTerminalError(run_id, "error") from None
+
+    async def pause_run(self, run_id: str, **given: Any) -> Any:
+        try:
+            return await super().pause_run(run_id, **given)
+        except RunAlreadyTerminalError:
+            raise RunAlreadyTerminalError(run_id, "error") from None
+
+
+class NamesTheNewRun(BrokenStore):
+    breaks = "a key conflict names the run that could not be created"
+    killed_by = "basic.create_run.key_conflict_names_the_run"
+
+    async def create_run(self, run_id: str, agent_name: str, **given: Any) -> Any:
+        try:
+            return await super().create_run(run_id, agent_name, **given)
+        except IdempotencyConflictError as conflict:
+            raise IdempotencyConflictError(run_id, conflict.idempotency_key) from None
+
+
+class ValidatesNothing(BrokenStore):
+    breaks = "validate is called with an empty document"
+    killed_by = "basic.submit_and_claim.validate_sees_the_document"
+
+    async def submit_and_claim(self, run_id: str, *, validate: Any = None, **given: Any) -> Any:
+        blind = validate and (lambda document: validate({}))
+        return await super().submit_and_claim(run_id, validate=blind, **given)
+
+
+class SwallowsCancellation(BrokenStore):
+    breaks = "a cancelled get_run answers that there is no run"
+    killed_by = "basic.save_run_event.cancelled_calls"
+    threaded = True
+
+    async def get_run(self, run_id: str, **given: Any) -> Any:
+        try:
+            return await super().get_run(run_id, **given)
+        except asyncio.CancelledError:
+            return None

@@ -14,6 +14,7 @@ from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, StoreOutcomeUnknown
 from dendrux.runtime.values import RunRecord
+from dendrux.testing.leaks import leak, misnamed
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
 from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
@@ -83,10 +84,12 @@ class Driver:
         method = getattr(store, operation.method, None)
         if method is None:
             return Broken(f"AttributeError: no method {operation.method}")
+        given = self.arguments(operation)
         try:
-            value = await method(**self.arguments(operation))
+            value = await method(**given)
         except Exception as error:
-            return outcome_of(error)
+            wrong = leak(error, store) or misnamed(error, given)
+            return outcome_of(error) if wrong is None else Broken(wrong)
         try:
             return Returned(self.shown(operation, value))
         except Exception as error:  # an answer of another shape than the protocol's is the store's fault, not ours

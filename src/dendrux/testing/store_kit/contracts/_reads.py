@@ -31,6 +31,7 @@ from dendrux_model.operations import (
     SaveToolCall,
     SaveTrace,
     SubmitAndClaim,
+    TouchProgress,
     UpdateRunMeta,
 )
 from dendrux_model.programs import Do, Program
@@ -389,8 +390,8 @@ async def ahead(situation: Situation) -> None:
     async with engine_of(store).begin() as connection:
         await connection.execute(update(agent_runs).where(agent_runs.c.id == run_id).values(last_progress_at=later))
     before = (await store.get_run(run_id)).last_progress_at
-    await store.touch_progress(run_id, claim_epoch=1)
-    await store.save_run_event(run_id, event_type="x", event_id=execution.driver.inside("event_id", "e"), claim_epoch=1)
+    renewals = TouchProgress(run_id="r", claim_epoch=1), SaveRunEvent(run_id="r", event_type="x", claim_epoch=1)
+    await execution.run(tuple(map(Do, renewals)), look=False)
     after = (await store.get_run(run_id)).last_progress_at
     if after < before:
         raise NotKept(f"a renewal put the lease back from {before} to {after}")
