@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from dendrux.db.models import Base
 from dendrux.testing.bench import Bench
@@ -27,7 +28,8 @@ async def bench_of(tmp_path: Path) -> AsyncIterator[MakeBench]:
         path = tmp_path / f"zoo{next(number)}.db"
 
         def engine() -> Any:
-            engines.append(kit_engine(path))
+            threaded = getattr(store_class, "threaded", False)
+            engines.append(create_async_engine(f"sqlite+aiosqlite:///{path}") if threaded else kit_engine(path))
             return engines[-1]
 
         async def factory() -> Any:

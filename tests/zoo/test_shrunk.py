@@ -30,7 +30,12 @@ async def test_no_step_of_a_shrunk_program_can_be_left_out(name: str, machine: s
     bench = bench_of(ZOO[name])
     settings = Settings(seed=7, examples=300)
     situation = Situation(
-        bench=bench, format=ZOO[name].format, capabilities=None, settings=settings, note=lambda key, value: None, fixtures={}
+        bench=bench,
+        format=ZOO[name].format,
+        capabilities=None,
+        settings=settings,
+        note=lambda key, value: None,
+        fixtures={},
     )
     check = MACHINES[machine].check
     assert check is not None

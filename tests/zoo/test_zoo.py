@@ -23,7 +23,12 @@ async def caught(make: MakeBench, store_class: type[SQLiteStateStore], contract:
     """Why a store fails a contract; None when it passes."""
     bench = make(store_class)
     situation = Situation(
-        bench=bench, format=getattr(store_class, "format", 2), capabilities=None, settings=Settings(seed=1), note=lambda key, value: None, fixtures={}
+        bench=bench,
+        format=getattr(store_class, "format", 2),
+        capabilities=None,
+        settings=Settings(seed=1),
+        note=lambda key, value: None,
+        fixtures={},
     )
     try:
         if contract.check is not None:

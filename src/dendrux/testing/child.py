@@ -65,10 +65,9 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                 assert peer is not None
                 answer = await peer.call(*given)
             else:
-                answer = None
                 if peer is not None:
                     await peer.close()
-                peer = None
+                answer, peer = None, None
         except Exception as error:
             answer = RuntimeError(type(error).__name__)
         pickle.dump(answer, answers)

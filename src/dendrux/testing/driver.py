@@ -32,6 +32,7 @@ from dendrux.runtime.values import (
 )
 from dendrux.testing.bench import settled
 from dendrux.testing.blobnames import METHODS, BlobNames
+from dendrux.testing.leaks import leak, misnamed
 from dendrux.testing.sweeps import Pages, in_time
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
@@ -138,18 +139,19 @@ class Driver:
         method = getattr(store, operation.method, None)
         if method is None:
             return Broken(f"AttributeError: no method {operation.method}")
+        given = self.arguments(operation)
         try:
-            value = await self.answer(method, operation)
+            value = await self.answer(method, operation, given)
         except Exception as error:
-            return outcome_of(error)
+            wrong = leak(error, store) or misnamed(error, given)
+            return outcome_of(error) if wrong is None else Broken(wrong)
         try:
             return Returned(self.shown(operation, value))
         except Exception as error:  # an answer of another shape than the protocol's is the store's fault, not ours
             return Broken(f"an unreadable answer, {type(error).__name__}")
 
-    async def answer(self, method: Callable[..., Any], operation: Operation) -> Any:
+    async def answer(self, method: Callable[..., Any], operation: Operation, given: dict[str, Any]) -> Any:
         """What the store answers; of an operation over every run, what it says of this program's runs."""
-        given = self.arguments(operation)
         if operation.method == "collect_garbage":
             given = in_time(given, datetime.now(UTC))
         if operation.method not in OVER_EVERY_RUN:
