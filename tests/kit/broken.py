@@ -21,22 +21,14 @@ class Unfenced(SQLiteStateStore):
         content: str,
         *,
         order_index: int,
+        meta: Any = None,
         trace_id: str | None = None,
+        trace_kind: Any = "message",
         claim_epoch: int | None = None,
-        blob_refs: Any = None,
-        blob_refs_scope: str | None = None,
-        **rest: Any,
+        **blobs: Any,
     ) -> None:
-        await super().save_trace(
-            run_id,
-            role,
-            content,
-            order_index=order_index,
-            trace_id=trace_id,
-            blob_refs=blob_refs,
-            blob_refs_scope=blob_refs_scope,
-            **rest,
-        )
+        known = {"order_index": order_index, "meta": meta, "trace_id": trace_id, "trace_kind": trace_kind}
+        await super().save_trace(run_id, role, content, **known, **blobs)
 
 
 LATE = (

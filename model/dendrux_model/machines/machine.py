@@ -27,6 +27,9 @@ from dendrux_model.world import World
 STEPS = 20
 """Steps of one example at most."""
 
+NEVER_CUT = frozenset({"read", "paged"})
+"""A page meets the runs of other examples, so what a cut hits would depend on them; contracts cut pages."""
+
 
 class Session(Protocol):
     """One program being executed on a store, step by step, from the machine's thread."""
@@ -103,7 +106,7 @@ def build(
             if reopens and data.draw(st.integers(0, 15)) == 15:
                 self.session.step(Reopen())
             cut = data.draw(st.integers(0, 2 * len(faults))) if faults else 0
-            if 0 < cut <= len(faults) and operation.lost_ack != "read":
+            if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:
                 point, kind = faults[cut - 1]
                 self.session.step(Fault(Do(operation), point, kind))  # type: ignore[arg-type]
             else:

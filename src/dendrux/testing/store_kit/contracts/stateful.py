@@ -73,7 +73,7 @@ contract(
 )
 contract(
     "crash_recovery.stateful.faults_leases",
-    "With transactions cut at COMMIT, reclaims answer that nobody knows, and sweeps name the run and go on.",
+    "With transactions cut at COMMIT, reclaims answer that nobody knows, whoever sweeps meanwhile.",
     group="crash_recovery",
     needs={"fault_injector", "disconnect_form", "clock"},
     check=machine_check("leases", examples=25, faults=CUTS, ticks=True, starts=LEASE_STARTS),
