@@ -27,7 +27,12 @@ class Unfenced(SQLiteStateStore):
         claim_epoch: int | None = None,
         **blobs: Any,
     ) -> None:
-        known = {"order_index": order_index, "meta": meta, "trace_id": trace_id, "trace_kind": trace_kind}
+        known: dict[str, Any] = {
+            "order_index": order_index,
+            "meta": meta,
+            "trace_id": trace_id,
+            "trace_kind": trace_kind,
+        }
         await super().save_trace(run_id, role, content, **known, **blobs)
 
 
