@@ -14,7 +14,7 @@ from kit.tiny import DECLARATION, tiny
 class Unfenced(SQLiteStateStore):
     """save_trace does not look at the epoch."""
 
-    async def save_trace(  # type: ignore[override]
+    async def save_trace(
         self,
         run_id: str,
         role: str,
