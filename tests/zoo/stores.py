@@ -68,7 +68,9 @@ class RefusalRenewsLease(BrokenStore):
         try:
             await super().update_run_meta(run_id, patch, **given)
         except StaleClaimError:
-            await super().touch_progress(run_id)
+            await self.run_sql(
+                "UPDATE agent_runs SET last_progress_at = '2040-01-01 00:00:00.000000' WHERE id = :run", run=run_id
+            )
             raise
 
 

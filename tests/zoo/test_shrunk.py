@@ -15,7 +15,6 @@ from zoo.stores import ZOO
 FOUND = {
     "EpochRaisedTwice": "basic.stateful.sequential_pauses",
     "IdentityIgnored": "fenced_writes.stateful.sequential_evidence",
-    "OverwritesTheEnd": "basic.stateful.sequential_pauses",
     "RefusesOwners": "fenced_writes.stateful.sequential_evidence",
     "BlindRetry": "crash_recovery.stateful.faults_pauses",
     "EventInItsOwnTransaction": "crash_recovery.stateful.faults_pauses",
