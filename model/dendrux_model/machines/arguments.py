@@ -46,6 +46,7 @@ ENDS = (
     ("error", "run.error"),
     ("cancelled", "run.cancelled"),
     ("max_iterations", "run.completed"),
+    ("success", "run.error"),
 )
 
 
@@ -180,7 +181,7 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
         run = self.run()
         return ops.PauseWithEvent(
             run_id=run,
-            status=self.pick(PAUSES),
+            status=self.pick([*PAUSES, "success"]),
             pause_data=self.pick([{"pending": []}, {"pending": [1], "é": None}]),
             event_data=self.document(),
             event_id=self.fresh("e", "events"),
@@ -192,7 +193,7 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
         run = self.run()
         return ops.TryPauseRun(
             run_id=run,
-            status=self.pick(PAUSES),
+            status=self.pick([*PAUSES, "success"]),
             pause_data={"pending": []},
             claim_epoch=self.epoch(run),
             **self.progress(),
@@ -201,7 +202,11 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
     def pause_run(self) -> ops.Operation:
         run = self.run()
         return ops.PauseRun(
-            run_id=run, status=self.pick(PAUSES), pause_data={"p": 1}, claim_epoch=self.epoch(run), **self.progress()
+            run_id=run,
+            status=self.pick([*PAUSES, "success"]),
+            pause_data={"p": 1},
+            claim_epoch=self.epoch(run),
+            **self.progress(),
         )
 
     def get_pause_state(self) -> ops.Operation:

@@ -14,12 +14,12 @@ from typing import Literal, NamedTuple
 
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.machine import applies, first
-from dendrux_model.machines.starts import STARTS
+from dendrux_model.machines.starts import MACHINES_ONLY, STARTS
 from dendrux_model.operations import OPERATIONS, CompleteToolCall, CreateRun, Operation, StartToolCall, UpdateRunMeta
 from dendrux_model.programs import Do, Tick
 from dendrux_model.world import SECOND, World
 
-MATRIX_STARTS = tuple(name for name in STARTS if name != "tenant")
+MATRIX_STARTS = tuple(name for name in STARTS if name not in MACHINES_ONLY)
 """Start states of the matrix; tenants race like runs without one."""
 
 

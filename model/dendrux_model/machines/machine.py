@@ -1,10 +1,9 @@
 """The machine: a Hypothesis state machine whose one rule asks the model what could happen next.
 
 What may be drawn depends on the model's world alone, never on the store or the clock, so an example means the same on
-every store. Operations that the model enables are drawn six times in eight; repeats and refusals take
-the rest. Drawing 0
-means: the plain choice, no fault. The machine appends to the program that it executes, so a failure is a program
-anybody can replay; `reduce.py` makes it small.
+every store. Four times in eight an operation is drawn that the model enables, three times a branch of one, however
+rare, and once a repeat of an earlier call. Drawing 0 means: the plain choice, no fault. The machine appends to the
+program that it executes, so a failure is a program anybody can replay; `reduce.py` makes it small.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.arguments_leases import LEASE_S
+from dendrux_model.machines.deviations import by_branch
 from dendrux_model.machines.starts import STARTS, TIMELESS
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.possible import Worlds
@@ -113,12 +113,16 @@ def build(
                 self.session.step(Do(operation))
 
         def choose(self, data: st.DataObject) -> Operation:
-            """Mostly something the model enables; sometimes a repeat of an earlier call, sometimes anything."""
+            """Something the model enables, any branch of anything, or a repeat of an earlier call."""
             mood = data.draw(st.integers(0, 7))
-            if mood == 6 and self.called:
+            if mood == 4 and self.called:
                 return data.draw(st.sampled_from(self.called))
-            pool = list(names) if mood == 7 else enabled(self.world, names)
-            operation = draw(data, self.world, data.draw(st.sampled_from(pool or list(names))), mood == 7)
+            if mood > 4:
+                ways = by_branch(self.world, data.draw(st.sampled_from(list(names))))
+                operation = data.draw(st.sampled_from(ways[data.draw(st.sampled_from(sorted(ways)))]))
+            else:
+                pool = enabled(self.world, names) or list(names)
+                operation = draw(data, self.world, data.draw(st.sampled_from(pool)))
             if operation.lost_ack != "read":
                 self.called.append(operation)
             return operation
@@ -130,14 +134,14 @@ def build(
     return Machine
 
 
-def draw(data: st.DataObject, world: World, name: str, odd: bool) -> Operation:
-    """An operation of this class; unless `odd`, one that changes the world when a few tries find it."""
+def draw(data: st.DataObject, world: World, name: str) -> Operation:
+    """An operation of this class: one that changes the world when two tries find it."""
 
     def pick(options: Sequence[Any]) -> Any:
         return options[data.draw(st.integers(0, len(options) - 1))] if len(options) > 1 else options[0]
 
     operation = Arguments(world, pick).make(name)
-    if odd or OPERATIONS[name].lost_ack == "read" or applies(world, operation):
+    if OPERATIONS[name].lost_ack == "read" or applies(world, operation):
         return operation
     # Second try: every choice plain but for the contents, which leaves the operation enabled.
     return Arguments(world, first).make(name)

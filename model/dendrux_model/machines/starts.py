@@ -41,11 +41,11 @@ FINISH: Final = Do(
 CALL: Final = Do(
     StartToolCall(
         run_id="r1",
-        row_id="start-k0",
-        tool_call_id="start-c0",
+        row_id="r1-k0",
+        tool_call_id="call of r1-k0",
         tool_name="search",
         claim_epoch=1,
-        event=EventWrite(event_type=TOOL_STARTED, event_id="start-b0"),
+        event=EventWrite(event_type=TOOL_STARTED, event_id="r1-k0-begun"),
     )
 )
 
@@ -57,6 +57,8 @@ PUT: Final = Do(PutBlob(payload="start", tenant_scope=NO_TENANT))
 GARBAGE: Final = Do(PutBlob(payload="start", tenant_scope=blob_scope("t")))
 """One blob only: two collections at once would share several between them, each blob being a step of its own."""
 
+KEYED: Final = Do(CreateRun(run_id="r1", agent_name="a", idempotency_key="k", idempotency_fingerprint="f"))
+
 STARTS: Final[dict[str, Program]] = {
     "empty": (),
     "running": (CREATE,),
@@ -66,7 +68,7 @@ STARTS: Final[dict[str, Program]] = {
     "submitted": (
         CREATE,
         PAUSE,
-        Do(SubmitAndClaim(run_id="r1", expected_status="paused", submitted_data={"x": 1}, submission_id="start-s")),
+        Do(SubmitAndClaim(run_id="r1", expected_status="paused", submitted_data={"answer": 1}, submission_id="s1")),
     ),
     "cancelling": (CREATE, Do(RequestCancel(run_id="r1"))),
     "pausing": (CREATE, Do(RequestPause(run_id="r1", reason="soon"))),
@@ -80,8 +82,13 @@ STARTS: Final[dict[str, Program]] = {
     "stored": (CREATE, PUT),
     "garbage": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")), GARBAGE, Tick(GARBAGE_AGE_S)),
     "tenant": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")),),
+    "keyed": (KEYED,),
+    "keyed_finished": (KEYED, FINISH),
 }
 """Start states by name."""
+
+MACHINES_ONLY: Final = frozenset({"tenant", "keyed", "keyed_finished"})
+"""Start states that the pair matrix leaves out: what is told apart there does not race."""
 
 LEASE_STARTS: Final = ("running", "paused", "claimed", "cancelling", "owner_gone", "expired", "abandoned")
 """Where owners are silent, or soon will be."""

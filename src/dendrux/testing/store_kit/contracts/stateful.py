@@ -11,24 +11,27 @@ from dendrux_model.machines.starts import LEASE_STARTS
 CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("before_commit", "invalidated"))
 """COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
 
-SEQUENTIAL: Final = {
-    "all": ("basic", 40),
-    "pauses": ("basic", 25),
-    "tenants": ("basic", 12),
-    "notes": ("basic", 12),
-    "blobs": ("basic", 15),
-    "family": ("basic", 15),
-    "evidence": ("fenced_writes", 25),
-    "checkpoints": ("checkpointing", 25),
-}
-"""Profile, the group its machine belongs to, and its default number of examples."""
+TOOL_STARTS: Final = ("running", "calling", "left_open", "finished")
+"""Where calls of tools are open, or can be."""
 
-for _profile, (_group, _examples) in SEQUENTIAL.items():
+SEQUENTIAL: Final[dict[str, tuple[str, int, tuple[str, ...]]]] = {
+    "all": ("basic", 60, ()),
+    "pauses": ("basic", 30, ()),
+    "tenants": ("basic", 20, ("empty", "tenant", "keyed", "keyed_finished", "paused")),
+    "notes": ("basic", 15, ("running", "noted", "paused", "finished")),
+    "blobs": ("basic", 25, ("running", "stored", "paused", "tenant")),
+    "family": ("basic", 20, ("running", "paused", "cancelling", "finished", "tenant")),
+    "evidence": ("fenced_writes", 40, ("running", "claimed", "paused", "finished")),
+    "checkpoints": ("checkpointing", 40, ("running", "submitted", "claimed", "finished")),
+}
+"""Profile, the group its machine belongs to, its default number of examples and where they begin (): anywhere."""
+
+for _profile, (_group, _examples, _starts) in SEQUENTIAL.items():
     contract(
         f"{_group}.stateful.sequential_{_profile}",
         f"Whatever order the {_profile} operations come in, the store answers what the model answers, and shows it.",
         group=_group,
-        check=machine_check(_profile, examples=_examples),
+        check=machine_check(_profile, examples=_examples, starts=_starts),
     )
 
 contract(
@@ -44,14 +47,14 @@ contract(
     "Whoever starts, completes and replays calls, and whatever becomes of their run, no part of one shows alone.",
     group="atomic_completion",
     needs={"format_2"},
-    check=machine_check("tools", examples=25),
+    check=machine_check("tools", examples=50, starts=TOOL_STARTS),
 )
 contract(
     "crash_recovery.stateful.faults_tools",
     "With transactions cut at COMMIT, intents and results of tool calls are stored whole and once.",
     group="crash_recovery",
     needs={"format_2", "fault_injector", "disconnect_form"},
-    check=machine_check("tools", examples=20, faults=CUTS),
+    check=machine_check("tools", examples=25, faults=CUTS, starts=TOOL_STARTS),
     cause="A write was repeated without its identity after COMMIT was sent, or the result and its event came apart.",
 )
 
