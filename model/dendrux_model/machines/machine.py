@@ -75,8 +75,7 @@ def build(
 
     Args:
         faults: (point, kind) pairs that may cut a write; none for a machine without faults.
-        ticks: whether time passes; without it, machines begin where none has.
-        starts: the states to begin in; none given: all of them.
+        ticks: whether time passes; without it, machines begin where none has. starts: where (none: anywhere).
         record: called with every session that ended well.
     """
 
