@@ -95,7 +95,7 @@ class Progress:
     def show(self, doing: str, end: str = "") -> None:
         """Print the state of the current group."""
         failed = f", {self.failed[self.current]} failed" if self.failed[self.current] else ""
-        text = f"  {self.current:<{GROUP_WIDTH - 1}}{self.done[self.current]}/{self.totals[self.current]}{failed}"
+        text = f"  {self.current:<{GROUP_WIDTH - 2}}{self.done[self.current]}/{self.totals[self.current]}{failed}"
         if self.rewrites:
             room = max(self.out.fullwidth - len(text) - 2, 0)
             text = f"\r{text}  {doing[:room]}\x1b[K"
