@@ -9,10 +9,11 @@ to the linearizability check.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.util import await_only
 
@@ -41,6 +42,8 @@ class Branch:
         self.do = do
         self.store = store
         self.passed = 0
+        self.commits: list[int] = []
+        """The places of its COMMITs, counted like statements."""
         self.parked = asyncio.Event()
         self.may_go = asyncio.Event()
         self.met_a_lock = asyncio.Event()
@@ -64,7 +67,10 @@ class Gate:
             branch.reach()
 
     def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
-        self.before_statement(seam, connection, "COMMIT")
+        branch = Branch.current.get()
+        if branch is not None:
+            branch.commits.append(branch.passed)
+            branch.reach()
 
     def after_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
 
@@ -80,11 +86,22 @@ def is_lock(store: Any, error: BaseException) -> bool:
     return classify is not None and classify(error).kind in ("lock_timeout", "deadlock_or_serialization")
 
 
-async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> tuple[list[Call], bool]:
-    """Run the calls together, the first one parked before its statement number `yield_at`.
+class Parked(NamedTuple):
+    """What became of calls that ran together."""
 
-    Answers their history, and whether the first call got as far as that statement.
+    history: list[Call]
+    reached: bool
+    """Whether the first call got as far as the statement it was to be parked at."""
+    following: int
+    """The next place of the first call at which anything can come out differently.
+
+    When the others met a lock with their first statement, they meet it wherever the first call waits until it has
+    committed: the places in between are one place.
     """
+
+
+async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Parked:
+    """Run the calls together, the first one parked before its statement number `yield_at`."""
     lanes = [Branch(do, store) for do, store in zip(branches, stores, strict=True)]
     first, others = lanes[0], lanes[1:]
     time = 0
@@ -109,6 +126,8 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> tu
                 tasks.append(asyncio.ensure_future(run(lane)))
                 if first.parked.is_set():
                     await until_blocked(lane, tasks[-1])
+            held_up = [lane.passed <= 1 and not task.done() for lane, task in zip(others, tasks[1:], strict=True)]
+            locked_out = first.parked.is_set() and all(held_up)
             first.may_go.set()
             _, hung = await asyncio.wait(tasks, timeout=HUNG_AFTER_S)
             if hung:
@@ -123,7 +142,9 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> tu
         Call(lane.do.operation, task.result(), lane.invoked, lane.returned)
         for lane, task in zip(lanes, tasks, strict=True)
     ]
-    return history, first.parked.is_set()
+    place = first.do.yield_at or 0
+    settled = next((at for at in first.commits if at >= place), sys.maxsize - 1) if locked_out else place
+    return Parked(history, first.parked.is_set(), settled + 1)
 
 
 async def until_blocked(lane: Branch, task: asyncio.Task[Any]) -> None:

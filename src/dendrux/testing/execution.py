@@ -64,6 +64,8 @@ class Execution:
     """Cuts that really happened."""
     parked: bool = False
     """Whether the first call of the last `Together` reached the statement it was to be parked at."""
+    following: int = 0
+    """The next place of that call at which anything can come out differently."""
 
     def __post_init__(self) -> None:
         self.worlds = Worlds(self.world)
@@ -138,7 +140,7 @@ class Execution:
     async def together(self, step: Together) -> None:
         """Calls at once, the first parked at a statement; then any order that explains them."""
         stores = [await self.bench.instance(do.instance) for do in step.branches]
-        history, self.parked = await park(self.driver, step.branches, stores)
+        history, self.parked, self.following = await park(self.driver, step.branches, stores)
         for do, call in zip(step.branches, history, strict=True):
             allowed = self.worlds.allowed(do.operation)
             self.lines.append(Line(str(do.operation), allowed, call.observed, step=len(self.done)))

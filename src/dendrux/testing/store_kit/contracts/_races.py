@@ -28,9 +28,12 @@ class Race:
         return (*self.before, Together((Do(self.first, 0, yield_at=place), Do(self.second, 1))), *self.after)
 
     async def __call__(self, situation: Situation) -> None:
-        for place in range(PLACES_MAX):
-            if not (await perform(self.program(place), situation.bench, situation.format)).parked:
+        place = 0
+        while place < PLACES_MAX:
+            execution = await perform(self.program(place), situation.bench, situation.format)
+            if not execution.parked:
                 return
+            place = max(execution.following, place + 1)
 
 
 def race(
