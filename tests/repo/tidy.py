@@ -16,7 +16,7 @@ SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".ini", ".cfg", ".sql", ".js
 SKIPPED = {"__pycache__", "build", "dist", ".venv"}
 
 DATABASE_NAME = re.compile(r"sqlite|postgres|mysql|mariadb", re.IGNORECASE)
-ABSOLUTE_PATH = re.compile(r"""(?<![\w.:/~$\])}])/(?:home|root|Users|work|opt|farm|srv|mnt|tmp|var|usr|private)/""")
+ABSOLUTE_PATH = re.compile(r"""(?<![\w.:/~$\])}])/(?:home|root|Users|work|opt|srv|mnt|tmp|var|usr|private)/""")
 REGISTRY_HOST = re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian|proxy\.golang|ghcr\.io|docker\.io")
 OPEN_END = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b(?!\(#\d+\))")
 
