@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from dendrux.lab.seam import take_off
-from dendrux_model.programs import Program, Reopen, Tick, instances
+from dendrux_model.programs import Program, Reopen, instances
 
 INSTANCES_MAX = 12
 """Instances that one bench asks the fixtures for."""
@@ -100,8 +100,3 @@ def kind(store: Any) -> str:
 async def settled(value: Any) -> Any:
     """The value, awaited when it has to be: fixtures may return plain or async callables."""
     return await value if inspect.isawaitable(value) else value
-
-
-def needs_clock(program: Program) -> bool:
-    """Whether time passes in this program."""
-    return any(isinstance(step, Tick) for step in program)

@@ -78,9 +78,7 @@ async def explore(
     def begin() -> Session:
         return LoopSession(execution(situation, bench), loop, branches)
 
-    machine = build(
-        begin, names=names(profile, situation.format), faults=faults, reopens=reopens, ticks=ticks, starts=starts
-    )
+    machine = build(begin, names=PROFILES[profile], faults=faults, reopens=reopens, ticks=ticks, starts=starts)
     budget = situation.settings.examples or examples
     if budget < examples:
         situation.note("reduced", budget)
@@ -90,11 +88,6 @@ async def explore(
         raise await smallest(situation, failed) from None
     finally:
         situation.note("branches", branches)
-
-
-def names(profile: str, storage_format: int) -> tuple[str, ...]:
-    """The operations of a profile. Legacy ends and pauses are drawn on format 2 as well: they must be refused there."""
-    return PROFILES[profile]
 
 
 def execution(situation: Situation, bench: Bench) -> Execution:
