@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, case, literal, literal_column, select, true
+from sqlalchemy import Row, Select, bindparam, case, literal, literal_column, select, true
 
 from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, settings
 from dendrux.errors import IdempotencyConflictError, RunClosedError, RunNotFoundError, StaleClaimError
@@ -19,7 +20,7 @@ from dendrux.store.ids import new_id
 from dendrux.store.ops._references import digested, refer
 from dendrux.store.ops.evidence import store_all
 from dendrux.store.ops.traces import trace_entry
-from dendrux.store.statements import scoped
+from dendrux.store.statements import Shape, of_run, shape_of, within
 from dendrux.store.tx import Entry, Outcome, Tx, Unchanged
 from dendrux.vocabulary import (
     FORMAT_2_CAPABILITIES,
@@ -307,11 +308,16 @@ def patch_expression(tx: Tx, patch: JsonObject, document: Any = runs.meta) -> An
 
 async def get_run(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> RunRecord | None:
     """One run, or None when it does not exist or is outside the tenant scope."""
-    found = await tx.row(scoped(records.RUN.where(runs.id == run_id), tenant_id))
+    found = await tx.row(_run(shape_of(tenant_id)), {"p_run": run_id, "p_tenant": tenant_id})
     return None if found is None else records.run(found)
+
+
+@cache
+def _run(scope: Shape) -> Select[Any]:
+    return within(records.RUN.where(runs.id == bindparam("p_run")), scope)
 
 
 async def get_pii_mapping(tx: Tx, run_id: str) -> dict[str, str] | None:
     """The mapping of placeholders to what they stand for; None when there is none."""
-    found = await tx.row(select(runs.pii_mapping).where(runs.id == run_id))
+    found = await tx.row(of_run(runs.pii_mapping), {"p_run": run_id})
     return None if found is None else found.pii_mapping
