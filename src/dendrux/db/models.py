@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     Column,
@@ -30,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import DeclarativeBase
 
-from dendrux.db.types import Instant, Json, Money
+from dendrux.db.types import FreeText, Instant, Json, Money
 from dendrux.vocabulary import ID_LENGTH, NAME_LENGTH, REASON_LENGTH, SCOPE_LENGTH, TYPE_LENGTH
 
 STORAGE_FORMAT_KEY: Final = "storage_format"
@@ -108,7 +109,7 @@ agent_runs = Table(
     _count("reclaim_count"),
     _flag("cancel_requested"),
     _flag("pause_requested"),
-    Column("pause_reason", Text(), nullable=True),
+    Column("pause_reason", FreeText(), nullable=True),
     Column("pause_data", Json(), nullable=True),
     Column("submission_id", String(ID_LENGTH), nullable=True),
     _digest("submission_digest"),
@@ -119,7 +120,7 @@ agent_runs = Table(
     _digest("last_step_digest"),
     Column("input_data", Json(), nullable=True),
     Column("output_data", Json(), nullable=True),
-    Column("error", Text(), nullable=True),
+    Column("error", FreeText(), nullable=True),
     Column("failure_reason", String(TYPE_LENGTH), nullable=True),
     Column("meta", Json(), nullable=True),
     Column("pii_mapping", Json(), nullable=True),
@@ -176,7 +177,7 @@ react_traces = Table(
     _key(),
     _run(),
     Column("role", String(TYPE_LENGTH), nullable=False),
-    Column("content", Text(), nullable=False),
+    Column("content", FreeText(), nullable=False),
     Column("order_index", Integer(), nullable=False),
     Column("position_key", Integer(), nullable=True),
     Column("trace_kind", String(TYPE_LENGTH), nullable=False, server_default="message"),
@@ -204,7 +205,7 @@ tool_calls = Table(
     Column("success", Boolean(), nullable=False),
     Column("duration_ms", BigInteger(), nullable=True),
     Column("iteration_index", Integer(), nullable=True),
-    Column("error_message", Text(), nullable=True),
+    Column("error_message", FreeText(), nullable=True),
     Column("meta", Json(), nullable=True),
     Column("outcome", String(TYPE_LENGTH), nullable=True),
     Column("attempt", Integer(), nullable=False, server_default="1"),
@@ -261,7 +262,7 @@ run_inbox = Table(
     metadata,
     _key(),
     _run("run_id"),
-    Column("text", Text(), nullable=False),
+    Column("text", FreeText(), nullable=False),
     Column("metadata", Json(), nullable=True),
     _digest(),
     Column("created_at", Instant(), nullable=False),
@@ -335,3 +336,10 @@ def _activate_new_schema(_target: MetaData, connection: Connection, *, tables: S
 
 
 event.listen(metadata, "after_create", _activate_new_schema)
+
+META_INDEX: Final = DDL(  # type: ignore[no-untyped-call]
+    "CREATE INDEX ix_agent_runs_meta ON %(fullname)s USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
+).execute_if(dialect="postgresql")
+"""What containment in the metadata of runs is looked up in. Only PostgreSQL has it; results never depend on it."""
+
+event.listen(agent_runs, "after_create", META_INDEX)

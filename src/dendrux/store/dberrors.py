@@ -83,13 +83,31 @@ def _embedded(orig: Any) -> DbError | None:
     return DbError(kind, constraint, getattr(orig, "sqlite_errorname", None) or str(code))
 
 
+def sqlstate_of(exc: BaseException) -> str | None:
+    """The five characters by which a server names its error, from whichever layer of the exception has them."""
+    orig = exc.orig if isinstance(exc, DBAPIError) else exc
+    for layer in (orig, getattr(orig, "__cause__", None)):
+        state = getattr(layer, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+    return None
+
+
 def _sqlstate(orig: Any) -> DbError | None:
-    state = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
-    if not isinstance(state, str):
+    state = sqlstate_of(orig)
+    if state is None:
         return None
     kind = LOST if state.startswith("08") else SQLSTATES.get(state, OTHER)
-    name = getattr(orig, "constraint_name", None) or getattr(getattr(orig, "__cause__", None), "constraint_name", None)
-    return DbError(kind, name if name in OUR_NAMES else None, state)
+    return DbError(kind, _constraint_name(orig), state)
+
+
+def _constraint_name(orig: Any) -> str | None:
+    """The violated constraint where the driver names it, if it is one of ours."""
+    for layer in (orig, getattr(orig, "__cause__", None), getattr(orig, "diag", None)):
+        name = getattr(layer, "constraint_name", None)
+        if name in OUR_NAMES:
+            return str(name)
+    return None
 
 
 def _errno(orig: Any) -> DbError | None:
