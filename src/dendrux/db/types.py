@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
-from sqlalchemy import DateTime, Numeric, Text, cast, type_coerce
+from sqlalchemy import BindParameter, DateTime, Numeric, String, Text, cast, type_coerce
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
@@ -112,17 +113,69 @@ class _JsonText(UserDefinedType[str]):
         return "JSON"
 
 
+def on_mysql(dialect: Dialect) -> bool:
+    """Whether the server is MySQL or MariaDB, whatever the engine's URL calls it."""
+    return dialect.name in ("mysql", "mariadb")
+
+
+def exact_collation(dialect: Dialect) -> str:
+    """The collation that tells apart whatever differs, trailing spaces too. MySQL and MariaDB have none in common."""
+    return "utf8mb4_nopad_bin" if getattr(dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
+
+
+class Word(TypeDecorator[str]):
+    """An identifier, tenant, key or name: compared code point by code point, and of one length everywhere."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if on_mysql(dialect):
+            return mysql.VARCHAR(self.length, charset="utf8mb4", collation=exact_collation(dialect))
+        # On PostgreSQL a database's default may be a language's, whose order another version of its library changes.
+        collation = "C" if dialect.name == "postgresql" else None
+        return dialect.type_descriptor(String(self.length, collation=collation))
+
+
+class Prose(TypeDecorator[str]):
+    """Free text of any length and any characters."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return encoded_text(value) if value is not None and lacks_nul(dialect) else value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return decoded_text(value) if value is not None and lacks_nul(dialect) else value
+
+
+def _long_text(dialect: Dialect) -> TypeEngine[Any]:
+    """TEXT there ends at 64 KiB."""
+    return mysql.LONGTEXT(charset="utf8mb4", collation=exact_collation(dialect))
+
+
 class Json(TypeDecorator[Any]):
     """A JSON document as text. The base serialises it itself; None is SQL NULL.
 
-    The engine's serializer plays no part: it would decide about escapes, separators and NaN.
+    The engine's serializer plays no part: it would decide about escapes, separators and NaN. Nor does a column type of
+    the database's own that would store another text.
     """
 
     impl = Text
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(_JsonText() if dialect.name == "postgresql" else Text())
+        if lacks_nul(dialect):
+            return dialect.type_descriptor(_JsonText())
+        return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
 
     def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         """As text also where a driver that is given `json` would parse it, with whatever the application configured."""
@@ -140,17 +193,16 @@ class Json(TypeDecorator[Any]):
         return loads(decoded_document(value) if lacks_nul(dialect) else value)
 
 
-class FreeText(TypeDecorator[str]):
-    """Text that may hold any character."""
+class _Microseconds(mysql.DATETIME):
+    """DATETIME rounds to seconds unless told otherwise, and a plain literal there is text: in CASE or COALESCE it makes
+    text of the column beside it.
+    """
 
-    impl = Text
-    cache_ok = True
+    def __init__(self, timezone: bool = False, fsp: int | None = 6) -> None:
+        super().__init__(timezone=timezone, fsp=fsp)
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return encoded_text(value) if value is not None and lacks_nul(dialect) else value
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        return decoded_text(value) if value is not None and lacks_nul(dialect) else value
+    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+        return cast(bindvalue, mysql.DATETIME(fsp=6))
 
 
 class Instant(TypeDecorator[datetime]):
@@ -158,6 +210,9 @@ class Instant(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _Microseconds() if on_mysql(dialect) else dialect.type_descriptor(DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:

@@ -33,7 +33,7 @@ from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
 
 from dendrux.db.models import run_events
-from dendrux.db.types import FreeText, Json, dumps, encoded_text
+from dendrux.db.types import Json, Prose, dumps, encoded_text
 from dendrux.store.base import SQLStateStore
 from dendrux.store.dberrors import sqlstate_of
 from dendrux.store.hookvalues import (
@@ -132,7 +132,7 @@ class PostgresStateStore(SQLStateStore):
         if as_type == "json":
             return type_coerce(found, Json())
         if as_type == "str":
-            return type_coerce(case((kind == "string", _unquoted(found))).collate("C"), FreeText())
+            return type_coerce(case((kind == "string", _unquoted(found))).collate("C"), Prose())
         if as_type == "int":
             return case((_text(found).regexp_match(WHOLE), cast(_text(found), BigInteger)))
         if as_type == "bool":
