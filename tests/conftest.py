@@ -67,7 +67,10 @@ def found() -> Found:
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
-    """Each database in turn, with its built-in store; those only whose store has what the test requires."""
+    """Each database in turn, with its built-in store; those only that the test's marks allow."""
+    names = {name for mark in request.node.iter_markers("only") for name in mark.args}
+    if names and request.param not in names:
+        pytest.skip(f"speaks to {' and '.join(sorted(names))} in its own words")
     traits = {trait for mark in request.node.iter_markers("requires") for trait in mark.args}
     if lacking := sorted(trait for trait in traits if not getattr(BUILT_IN[request.param], trait)):
         pytest.skip(f"{request.param}: no {', '.join(lacking)}")
