@@ -150,6 +150,11 @@ class Attempts:
             if tx.connection is not None and not self.reading:
                 await self._commit(tx)
             return answer
+        except Failure as failure:
+            if failure.error.kind == DbErrorKind.CONNECTION_LOST and tx.connection is not None:
+                # Not every driver's error tells SQLAlchemy so, and a server that was demoted answers as before.
+                await tx.undisturbed(discard(self.store, tx.connection))
+            raise
         finally:
             self.current = None
             if tx.connection is not None:
