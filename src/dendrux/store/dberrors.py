@@ -25,17 +25,28 @@ TIMEOUT, LOST, LARGE, OTHER = (
 )
 
 SQLSTATES: Final = {
-    "23505": UNIQUE,
-    "40001": DEADLOCK,
-    "40P01": DEADLOCK,
-    "55P03": TIMEOUT,
-    "57P01": LOST,
-    "57P02": LOST,
-    "57P03": LOST,
-    "25006": LOST,  # a read-only server: a primary that was demoted
-    "54000": LARGE,
+    "23505": UNIQUE,  # unique_violation
+    "40001": DEADLOCK,  # serialization_failure
+    "40P01": DEADLOCK,  # deadlock_detected
+    "55P03": TIMEOUT,  # lock_not_available: lock_timeout ran out
+    "57014": TIMEOUT,  # query_canceled: statement_timeout ran out, or an operator cancelled
+    "57P01": LOST,  # admin_shutdown
+    "57P02": LOST,  # crash_shutdown
+    "57P03": LOST,  # cannot_connect_now: starting up, shutting down, or recovering
+    "57P04": LOST,  # database_dropped
+    "57P05": LOST,  # idle_session_timeout
+    "25P03": LOST,  # idle_in_transaction_session_timeout
+    "25P04": LOST,  # transaction_timeout
+    "25006": LOST,  # read_only_sql_transaction: a primary that was demoted
+    "53300": LOST,  # too_many_connections
+    "0A000": LOST,  # feature_not_supported: a plan this connection prepared before a migration; no statement of ours
+    "54000": LARGE,  # program_limit_exceeded
+    "54001": LARGE,  # statement_too_complex
+    "54023": LARGE,  # too_many_arguments
 }
-"""Class 08 is a lost connection as a whole."""
+"""What PostgreSQL calls an error (its manual, appendix "PostgreSQL Error Codes"). Class 08, connection_exception, is a
+lost connection as a whole. A kind LOST also means that the connection is not used again.
+"""
 
 ERRNOS: Final = {
     1062: UNIQUE,
