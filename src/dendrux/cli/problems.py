@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Iterable
@@ -14,8 +13,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from dendrux.store import SQLStateStore
 
-STORE_HELP: Final = "sqlite, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
-URL_HELP: Final = "SQLAlchemy URL of a database to use as it is; nothing in it is dropped (default: temporary files)"
+BUILT_IN: Final = ("sqlite", "postgresql", "mysql", "mariadb")
+"""Names of built-in stores."""
+STORE_HELP: Final = (
+    f"{', '.join(BUILT_IN)}, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
+)
+URL_HELP: Final = (
+    "SQLAlchemy URL of a database to use as it is; nothing of yours in it is dropped (default: temporary files for "
+    "SQLite; for another database a new one on a server that is found)"
+)
 REQUIRED_HOOKS: Final = (
     "insert_if_absent_stmt",
     "upsert_setting",
@@ -25,8 +31,6 @@ REQUIRED_HOOKS: Final = (
     "json_patch_expr",
 )
 """Hooks without a default."""
-LATER: Final = ("postgresql", "mysql", "mariadb")
-"""Names of built-in stores that later versions have."""
 
 
 class Problem(Exception):
@@ -42,19 +46,19 @@ def require_testkit() -> None:
 
 def store_named(name: str) -> type[SQLStateStore]:
     """The store class that the command line names."""
-    from dendrux.store import SQLiteStateStore, SQLStateStore
+    from dendrux.store import SQLStateStore, factory
 
-    if name == "sqlite":
-        return SQLiteStateStore
-    if name in LATER:
-        raise Problem(f"a store for {name} is not part of this version; use sqlite, or module:Class")
+    if name in BUILT_IN:
+        if name not in factory.BUILT_IN:
+            raise Problem(f"a store for {name} is not part of this version; use sqlite, or module:Class")
+        return factory.BUILT_IN[name]
     module_name, colon, class_name = name.partition(":")
     if "/" in module_name or module_name.startswith("."):
         raise Problem(
             f"{module_name} is a path; name a module that Python can import from here, such as my_store:MyStore"
         )
     if not colon or not module_name or not class_name:
-        raise Problem(f"{name!r} names no store; use sqlite, or module:Class such as my_store:MyStore")
+        raise Problem(f"{name!r} names no store; use {', '.join(BUILT_IN)}, or module:Class such as my_store:MyStore")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -84,48 +88,3 @@ def stores_in(module: object, base: type) -> list[str]:
 def listed(names: Iterable[str]) -> str:
     """Names in a sentence."""
     return ", ".join(sorted(names))
-
-
-def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
-    """Whether this store can work on this database, before anything starts."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
-    accepted = store_class.dialect_names
-    if url is None:
-        if accepted and "sqlite" not in accepted:
-            raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}: give a database with --url")
-        return
-    try:
-        dialect = make_url(url).get_dialect()
-    except NoSuchModuleError:
-        raise Problem("--url names a database or driver that SQLAlchemy does not know") from None
-    except ArgumentError:
-        raise Problem("--url is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database") from None
-    if accepted and dialect.name not in accepted:
-        raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
-    try:
-        dialect.import_dbapi()
-    except ImportError as error:
-        raise Problem(f"the driver of --url is not installed: {error}") from None
-    if not getattr(dialect, "is_async", False):
-        raise Problem(f"--url must name an async driver, such as {dialect.name}+...: stores are asynchronous")
-    asyncio.run(try_to_connect(url))
-
-
-async def try_to_connect(url: str) -> None:
-    """One connection, so that a database nobody can reach is said once and not by every contract."""
-    from sqlalchemy.exc import SQLAlchemyError
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    engine = create_async_engine(url)
-    try:
-        async with engine.connect():
-            return
-    except (SQLAlchemyError, OSError) as error:
-        reason = type(getattr(error, "orig", None) or error).__name__
-        raise Problem(
-            f"the database of --url cannot be opened ({reason}): check that it exists and is running"
-        ) from None
-    finally:
-        await engine.dispose()

@@ -151,8 +151,8 @@ class Attempts:
                 await self._commit(tx)
             return answer
         except Failure as failure:
+            # The driver need not have noticed, and a pool would hand out the same connection again.
             if failure.error.kind == DbErrorKind.CONNECTION_LOST and tx.connection is not None:
-                # Not every driver's error tells SQLAlchemy so, and a server that was demoted answers as before.
                 await tx.undisturbed(discard(self.store, tx.connection))
             raise
         finally:
