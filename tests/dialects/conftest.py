@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
-from collections.abc import AsyncIterator
-from contextlib import closing
+import asyncio
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
-from sqlalchemy import URL, make_url, text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import URL
 
 from dendrux.db.models import Base
 from dendrux.db.session import get_engine
+from dendrux.testing.databases import NotFound, Server, find
+from dendrux.testing.scratch import scratch
 
 
-def listens(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest_asyncio.fixture
-async def postgres() -> AsyncIterator[URL]:
-    """The URL of a database with our tables, for asyncpg."""
-    named = os.environ.get("DENDRUX_TEST_POSTGRESQL_URL")
-    if named is None and not listens(5432):
-        pytest.skip("no PostgreSQL: name one in DENDRUX_TEST_POSTGRESQL_URL")
-    server = make_url(named or "postgresql+asyncpg://postgres@127.0.0.1:5432/postgres")
-    name = f"dendrux_test_{secrets.token_hex(6)}"
-    admin = create_async_engine(server, isolation_level="AUTOCOMMIT")
-    async with admin.connect() as connection:
-        await connection.execute(text(f"CREATE DATABASE {name}"))
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
     try:
-        url = server.set(database=name)
-        engine = get_engine(url)
-        async with engine.begin() as connection:
-            await connection.run_sync(Base.metadata.create_all)
-        await engine.dispose()
+        server = find("postgresql")
+    except NotFound as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres(postgres_server: Server) -> Iterator[URL]:
+    """The URL of a database with our tables, for asyncpg."""
+    with scratch(postgres_server) as url:
+        asyncio.run(create(url))
         yield url
-    finally:
-        async with admin.connect() as connection:
-            await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-        await admin.dispose()
+
+
+async def create(url: URL) -> None:
+    engine = get_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    await engine.dispose()
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])

@@ -83,7 +83,7 @@ async def test_a_database_that_cannot_hold_every_character_is_refused(postgres_u
         await execute(other, f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
         try:
             async with opened(postgres_url.set(database=name)) as store:
-                with pytest.raises(ValueError, match="LATIN1.*UTF8"):
+                with pytest.raises(ValueError, match=r"LATIN1.*UTF8"):
                     await store.get_run("r")
         finally:
             await execute(other, f"DROP DATABASE {name} WITH (FORCE)")
