@@ -12,9 +12,8 @@ from sqlalchemy import event, text
 from dendrux.db.models import metadata
 from dendrux.errors import StaleClaimError
 from dendrux.runtime.state import ExpiredLease, FailedRun
-from dendrux.store import SQLiteStateStore
 from dendrux.testing.store_kit.sql import SqlClock
-from unit.store_support import applied_then_lost, built_in, commits, counted
+from unit.store_support import applied_then_lost, commits, counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,8 +23,8 @@ PAUSE = {"status": "paused", "pause_data": {"a": 1}}
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         yield store
 
 
