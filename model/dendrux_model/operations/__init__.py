@@ -3,7 +3,7 @@
 `OPERATIONS` holds them by name; each class is named after the StateStore method it stands for.
 """
 
-from dendrux_model.operations.base import OPERATIONS, LostAck, Operation, Step
+from dendrux_model.operations.base import OPERATIONS, Known, LostAck, Operation, Parts, Step
 from dendrux_model.operations.blobs import (
     BlobInfo,
     BlobReferences,
@@ -82,11 +82,13 @@ __all__ = [
     "GetToolCalls",
     "GetTraces",
     "GetTracesAfter",
+    "Known",
     "ListRuns",
     "LostAck",
     "MarkLeaseExpired",
     "MarkNotesDelivered",
     "Operation",
+    "Parts",
     "PauseRun",
     "PauseWithEvent",
     "PurgeBlob",

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from dendrux_model.outcomes import Outcome
+from dendrux_model.outcomes import Outcome, Refused
 from dendrux_model.values import content_key
 from dendrux_model.world import World
 
 Step = tuple[World, Outcome]
+
+
+class Known(NamedTuple):
+    """What there is, or may have come to be, while a call is made."""
+
+    runs: frozenset[str]
+    """Ids of runs."""
+    blobs: frozenset[tuple[str, str]]
+    """Scopes and contents of blobs."""
+
+
+Parts = list[tuple["Operation", Outcome]]
+"""Steps of one call, each with what the answer says of it."""
 
 LostAck = Literal["claim", "identity", "natural", "unknown", "paged", "read"]
 """What a store may answer when the acknowledgement of COMMIT is lost.
@@ -66,9 +78,25 @@ class Operation:
         """Of a paged operation: what it may do and answer when the COMMIT of one of its runs is not acknowledged."""
         return []
 
-    def parts(self, observed: Outcome, runs: Iterable[str]) -> list[tuple[Operation, Outcome]]:
-        """The call as what it is among concurrent ones, given the runs there may be: a sweep is a call for each run."""
-        return [(self, observed)]
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        """The call as what it is among concurrent ones: steps that each happen at once, in no order.
+
+        An operation over many runs is a step for each of them, a read of several statements a step for each of these.
+        Where an answer does not say what a step did, there are several ways to take it apart.
+
+        Args:
+            known: what the call may have met besides what its answer names.
+        """
+        return [[(self, observed)]]
+
+    def idle(self, observed: Outcome) -> bool:
+        """Whether the call changes no world in which it is answered like this."""
+        return self.lost_ack == "read" or isinstance(observed, Refused)
+
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        """Which list shows what the call stores in the order of its time, and the ids there; None: no list does."""
+        return None, frozenset()
 
     @cached_property
     def content(self) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, ClassVar
 
 from dendrux.vocabulary import GARBAGE_AGE_S, NO_TENANT
 from dendrux_model import rules
-from dendrux_model.operations.base import Operation, Step
-from dendrux_model.outcomes import INVALID, NO_BLOB, NONE, Returned
+from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
+from dendrux_model.outcomes import INVALID, NO_BLOB, NONE, Outcome, Returned
 from dendrux_model.values import At, Unordered
 from dendrux_model.world import SECOND, Blob, BlobRef, World
 
@@ -158,22 +160,58 @@ class CollectGarbage(Operation, lost_ack="natural"):
         old = [blob for blob in world.blobs if blob.state == "live" and self.unused(world, blob)]
         gone = [blob for blob in old if collectable(world, blob)]
         after = world if not gone else world._replace(blobs=tuple(blob for blob in world.blobs if blob not in gone))
-        return after, Returned(
-            {
-                "deleted_blobs": len(gone),
-                "bytes_freed": sum(len(blob.sha256.encode()) for blob in gone),
-                "skipped_referenced": len(old) - len(gone),
-                "completed_purges": 0,
-                "retried_deletes": 0,
-                "failed": [],
-                "next_after": None,
-            }
-        )
+        fate = [(blob.sha256, "deleted" if blob in gone else "skipped") for blob in old]
+        return after, Returned(tally(fate))
+
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        """A step for each blob. The answer counts them, so any of them may be those that it counts."""
+        contents = sorted(content for scope, content in known.blobs if scope == self.tenant_scope)
+        found: list[Parts] = []
+        for fates in product(("deleted", "skipped", "left"), repeat=len(contents)):
+            fate = list(zip(contents, fates, strict=True))
+            if isinstance(observed, Returned) and observed.value == tally(fate):
+                found.append([(CollectedAlone(collection=self, sha256=one), Returned(what)) for one, what in fate])
+        return found or [[(self, observed)]]
 
     def unused(self, world: World, blob: Blob) -> bool:
         """Whether the blob is of this scope and was not put for long enough."""
         aged = world.now - blob.put_at >= self.older_than_s * SECOND
         return blob.tenant_scope == self.tenant_scope and aged
+
+
+def tally(fate: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What a collection answers that did this to each blob."""
+    gone = [content for content, what in fate if what == "deleted"]
+    return {
+        "deleted_blobs": len(gone),
+        "bytes_freed": sum(len(content.encode()) for content in gone),
+        "skipped_referenced": sum(what == "skipped" for _, what in fate),
+        "completed_purges": 0,
+        "retried_deletes": 0,
+        "failed": [],
+        "next_after": None,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectedAlone(Operation):
+    """What a collection does to one blob, in transactions of its own: the part it plays among concurrent calls."""
+
+    collection: CollectGarbage
+    sha256: str
+
+    lost_ack: ClassVar[LostAck] = "natural"
+
+    def step(self, world: World) -> Step:
+        blob = rules.blob_of(world, self.collection.tenant_scope, self.sha256)
+        if blob is None or blob.state != "live" or not self.collection.unused(world, blob):
+            return world, Returned("left")
+        if not collectable(world, blob):
+            return world, Returned("skipped")
+        return world._replace(blobs=tuple(other for other in world.blobs if other is not blob)), Returned("deleted")
+
+    def idle(self, observed: Outcome) -> bool:
+        return observed != Returned("deleted")
 
 
 def collectable(world: World, blob: Blob) -> bool:

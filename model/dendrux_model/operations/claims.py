@@ -116,6 +116,10 @@ class ConsumeSubmission(Operation, lost_ack="identity", identity="consumption_id
     identity_of_run = True
     not_persisted = frozenset({"traces", "tool_calls", "pii_mapping"})
 
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        return "tool_calls", frozenset(call.row_id for call in self.tool_calls)
+
     def step(self, world: World) -> Step:
         run = find(world, self.run_id)
         if run is None:

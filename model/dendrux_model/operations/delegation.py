@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, UNSCOPED, TenantScope
 from dendrux_model import rules
-from dendrux_model.operations.base import Operation, Step
+from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
 from dendrux_model.operations.runs import shown
-from dendrux_model.outcomes import INVALID, NONE, NOT_FOUND, Returned
+from dendrux_model.outcomes import INVALID, NONE, NOT_FOUND, Outcome, Returned
 from dendrux_model.values import MINTED, JsonText, content_key
 from dendrux_model.world import Event, Run, World, find, put
 
@@ -118,6 +118,18 @@ class CancelSubtree(Operation, lost_ack="paged"):
         touched = [run.id for run, old in zip(after.runs, world.runs, strict=True) if run is not old]
         return [self.page(world, lost, applied=applied) for lost in touched for applied in (True, False)]
 
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        """A step for each run that the page names; the last page also knows whom it did not reach."""
+        if not isinstance(observed, Returned):
+            return [[(self, observed)]]
+        fate: dict[str, Any] = {run_id: fate for fate in FATES for run_id in observed.value[fate]}
+        failed = {failure["run_id"] for failure in observed.value["failed"]}
+        if failed or sum(len(observed.value[fate]) for fate in FATES) != len(fate):
+            return [[(self, observed)]]
+        if self.after is None and observed.value["next_after"] is None:
+            fate = dict.fromkeys(sorted(known.runs)) | fate
+        return [[(ReachedAlone(page=self, run_id=run_id), Returned(said)) for run_id, said in fate.items()]]
+
     def page(self, world: World, lost: str | None = None, *, applied: bool = True) -> Step:
         """One page; of the run `lost` nobody hears whether it was reached."""
         root = scoped(world, self.root_run_id, self.tenant_id)
@@ -142,6 +154,34 @@ class CancelSubtree(Operation, lost_ack="paged"):
                 seen["cancelled" if rules.ended(now) else "requested"].append(run.id)
         more = len(order) > start + self.limit
         return changed, Returned({**seen, "next_after": MINTED if more else None})
+
+
+FATES: Final = ("cancelled", "requested", "already_terminal")
+"""Lists of a page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachedAlone(Operation):
+    """What a cancellation does to one run, in a transaction of its own: the part it plays among concurrent calls."""
+
+    page: CancelSubtree
+    run_id: str
+
+    lost_ack: ClassVar[LostAck] = "paged"
+
+    def step(self, world: World) -> Step:
+        root = scoped(world, self.page.root_run_id, self.page.tenant_id)
+        family = [] if root is None else breadth_first(world, root, self.page.tenant_id)
+        run = next((run for run in family if run.id == self.run_id), None)
+        if run is None:
+            return world, NONE
+        if rules.ended(run):
+            return world, Returned("already_terminal")
+        after = reached(run, world.now)
+        return put(world, after), Returned("cancelled" if rules.ended(after) else "requested")
+
+    def idle(self, observed: Outcome) -> bool:
+        return observed in (NONE, Returned("already_terminal"))
 
 
 # -- reads ------------------------------------------------------------------------------------------------------------
@@ -173,6 +213,36 @@ class GetDelegationInfo(Operation, lost_ack="read"):
                 "ancestry_complete": above is not None,
             }
         )
+
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        if not isinstance(observed, Returned) or not isinstance(observed.value, dict):
+            return [[(self, observed)]]
+        above = ("parent", "ancestry", "ancestry_complete")
+        return [[(Shown(read=self, names=names), named(observed, names)) for names in (above, CHILDREN, SUMMARY)]]
+
+
+CHILDREN: Final = ("children",)
+SUMMARY: Final = ("subtree_summary",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown(Operation):
+    """What one statement of a read shows."""
+
+    read: GetDelegationInfo
+    names: tuple[str, ...]
+
+    lost_ack: ClassVar[LostAck] = "read"
+
+    def step(self, world: World) -> Step:
+        return world, named(self.read.step(world)[1], self.names)
+
+
+def named(answer: Outcome, names: tuple[str, ...]) -> Outcome:
+    """These members of an answer."""
+    if not isinstance(answer, Returned) or answer.value is None:
+        return answer
+    return Returned({name: answer.value[name] for name in names})
 
 
 def parent(run: Run, ancestry: list[Run]) -> dict[str, Any] | None:
@@ -220,6 +290,58 @@ class GetSubtree(Operation, lost_ack="read"):
         ]
         nodes = [{"run": shown(run), "depth": depth, "usage": usage([run])} for depth, run in found]
         return world, Returned({"nodes": nodes, "usage": usage(run for _, run in found)})
+
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        """Two statements: the runs, then what they used, where a run may count that came between."""
+        if not isinstance(observed, Returned) or not isinstance(observed.value, dict):
+            return [[(self, observed)]]
+        ids = tuple(node["run"]["id"] for node in observed.value["nodes"])
+        return [
+            [
+                (SubtreeRuns(read=self), Returned(SubtreeRuns.of(observed.value))),
+                (SubtreeSums(read=self, ids=ids), Returned(SubtreeSums.of(observed.value, ids))),
+            ]
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtreeRuns(Operation):
+    """What the first statement of get_subtree shows."""
+
+    read: GetSubtree
+
+    lost_ack: ClassVar[LostAck] = "read"
+
+    @staticmethod
+    def of(value: Any) -> Any:
+        """The runs of an answer."""
+        return [{"run": node["run"], "depth": node["depth"]} for node in value["nodes"]]
+
+    def step(self, world: World) -> Step:
+        answer = self.read.step(world)[1]
+        return world, answer if answer == NONE or not isinstance(answer, Returned) else Returned(self.of(answer.value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtreeSums(Operation):
+    """What the second statement of get_subtree shows of the runs that the first one found."""
+
+    read: GetSubtree
+    ids: tuple[str, ...]
+
+    lost_ack: ClassVar[LostAck] = "read"
+
+    @staticmethod
+    def of(value: Any, ids: tuple[str, ...]) -> Any:
+        """The sums of an answer."""
+        sums = {node["run"]["id"]: node["usage"] for node in value["nodes"]}
+        return {"each": [sums.get(run_id, usage([])) for run_id in ids], "usage": value["usage"]}
+
+    def step(self, world: World) -> Step:
+        answer = self.read.step(world)[1]
+        if answer == NONE or not isinstance(answer, Returned):
+            return world, answer
+        return world, Returned(self.of(answer.value, self.ids))
 
 
 @dataclass(frozen=True, kw_only=True)

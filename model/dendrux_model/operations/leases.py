@@ -17,7 +17,7 @@ from dendrux.vocabulary import (
     TenantScope,
 )
 from dendrux_model import rules
-from dendrux_model.operations.base import LostAck, Operation, Step
+from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
 from dendrux_model.outcomes import FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, TRUE, Outcome, Returned
 from dendrux_model.values import At, Unordered, json_text
 from dendrux_model.world import SECOND, Event, Run, World, find, put
@@ -137,13 +137,15 @@ class Sweep(Operation):
             steps += [(rest, answer), (put(rest, became), answer)]
         return steps
 
-    def parts(self, observed: Outcome, runs: Iterable[str]) -> list[tuple[Operation, Outcome]]:
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
         if not isinstance(observed, Returned) or not isinstance(observed.value, dict):
-            return [(self, observed)]
+            return [[(self, observed)]]
         named = {run_id for said in observed.value.values() for run_id in said}
         return [
-            (SweptAlone(sweep=self, run_id=run_id), Returned(only(run_id, observed.value)))
-            for run_id in sorted(named.union(runs))
+            [
+                (SweptAlone(sweep=self, run_id=run_id), Returned(only(run_id, observed.value)))
+                for run_id in sorted(known.runs | named)
+            ]
         ]
 
     def over(self, world: World, chosen: Callable[[Run], bool]) -> tuple[World, list[tuple[Run, Run]]]:
@@ -167,6 +169,9 @@ class SweptAlone(Operation):
     def step(self, world: World) -> Step:
         after, changes = self.sweep.over(world, lambda run: run.id == self.run_id)
         return after, self.sweep.answer(changes, {})
+
+    def idle(self, observed: Outcome) -> bool:
+        return isinstance(observed, Returned) and not any(observed.value.values())
 
 
 def only(run_id: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -255,6 +260,31 @@ class GetLeaseExpired(Operation, lost_ack="read"):
                 if run.lease_expired_at is not None and rules.in_scope(run, self.tenant_id)
             }
         )
+
+    def ways(self, observed: Outcome, known: Known) -> list[Parts]:
+        if not isinstance(observed, Returned) or not isinstance(observed.value, dict):
+            return [[(self, observed)]]
+        return [
+            [
+                (LeaseAlone(read=self, run_id=run_id), Returned(observed.value.get(run_id)))
+                for run_id in sorted(known.runs | set(observed.value))
+            ]
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseAlone(Operation):
+    """What the pages of a read say of one run: the part that it plays among concurrent calls."""
+
+    read: GetLeaseExpired
+    run_id: str
+
+    lost_ack: ClassVar[LostAck] = "read"
+
+    def step(self, world: World) -> Step:
+        _, answer = self.read.step(world)
+        assert isinstance(answer, Returned)
+        return world, Returned(answer.value.get(self.run_id))
 
 
 @dataclass(frozen=True, kw_only=True)

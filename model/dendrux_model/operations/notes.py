@@ -33,6 +33,10 @@ class AddNote(Operation, lost_ack="identity", identity="note_id"):
 
     not_persisted = frozenset({"max_pending", "tenant_id"})
 
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        return "notes", frozenset([self.note_id])
+
     def step(self, world: World) -> Step:
         run = find(world, self.run_id)
         if run is None or not rules.in_scope(run, self.tenant_id):

@@ -39,6 +39,10 @@ class CreateRun(Operation, lost_ack="identity", identity="run_id"):
 
     not_persisted = frozenset({"parent_claim_epoch"})
 
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        return "runs", frozenset([self.run_id])
+
     def step(self, world: World) -> Step:
         parent = None
         for related in (self.parent_run_id, self.retry_of_run_id):

@@ -58,6 +58,10 @@ class SaveToolCall(Operation, lost_ack="identity", identity="row_id"):
     blob_refs: tuple[BlobEdge, ...] | None = None
     blob_refs_scope: str | None = None
 
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        return "tool_calls", frozenset([self.row_id])
+
     def step(self, world: World) -> Step:
         position = ("tool_call_id", self.tool_call_id)
         return rules.append(world, self, "tool_calls", self.row, final=True, position=position)
@@ -111,6 +115,10 @@ class StartToolCall(Operation, lost_ack="identity", identity="row_id"):
     trace_id: str | None = None
 
     fence_first = True
+
+    @property
+    def by_time(self) -> tuple[str | None, frozenset[str | None]]:
+        return "tool_calls", frozenset([self.row_id])
 
     def step(self, world: World) -> Step:
         if self.event.event_type != TOOL_STARTED:

@@ -144,20 +144,13 @@ class Execution:
         for do, call in zip(step.branches, history, strict=True):
             allowed = self.worlds.allowed(do.operation)
             self.lines.append(Line(str(do.operation), allowed, call.observed, step=len(self.done)))
-        runs = {run.id for possible in self.worlds.possible for run in possible.world.runs}
-        parts = [
-            call._replace(operation=part, observed=observed)
-            for call in history
-            for part, observed in call.operation.parts(call.observed, runs)
-        ]
-        verdict = linearize(self.worlds.possible, parts, self.worlds.instant + 1)
+        verdict = linearize(self.worlds.possible, history, self.worlds.instant + 1)
         if verdict.result == "unknown":
             raise Inconclusive(tuple(self.done), len(self.done))
         if verdict.result == "violation":
             answers = "; ".join(f"{call.operation.method} {call.observed}" for call in history)
             raise self.failed(f"no order of the calls explains their answers: {answers}")
-        for _ in parts:
-            self.worlds.tick()
+        self.worlds.instant += verdict.instants
         self.worlds.replace(verdict.worlds)
 
     def failed(self, why: str, found: str | None = None, sql: tuple[str, ...] = ()) -> Failed:
