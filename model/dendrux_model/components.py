@@ -1,4 +1,4 @@
-"""The components of a history: calls that no run, identity, key, blob or family connects do not see each other.
+"""The components of a history: calls that no run, identity, creation, blob or family connects do not see each other.
 
 Each component changes runs and blobs of its own, so its search may begin from the whole world, and the ends of all
 components are put together from what each of them changed.
@@ -74,7 +74,7 @@ def components(operations: Sequence[Operation]) -> list[list[int]]:
 
 
 def touched(operation: Operation) -> Iterator[str]:
-    """What a call may read or change, by name. Creations share one, for a list shows all runs in one order."""
+    """What a call may read or change, by name. Creations share one: they share keys, and lists show all runs."""
     if isinstance(operation, CreateRun):
         yield "births"
     if isinstance(operation, CollectedAlone):
@@ -95,8 +95,6 @@ def named(value: Any) -> Iterator[str]:
             yield f"row {given}"
         elif field.name in ("run_ids", "heads"):
             yield from (f"run {run_id}" for run_id in given)
-        elif field.name == "idempotency_key" and given is not None:
-            yield f"key {given}"
         elif isinstance(given, BlobEdge):
             yield f"blob {given.tenant_scope} {given.sha256}"
         else:
