@@ -108,8 +108,8 @@ def named(value: Any) -> Iterator[str]:
 
 def merged(start: Possible, ends: Sequence[Possible]) -> Possible | None:
     """One world with what each component changed; None when two of them take one instant for different times."""
-    if len(ends) == 1:
-        return ends[0]
+    if len(ends) < 2:
+        return ends[0] if ends else start
     clock = dict(start.clock)
     for end in ends:
         for place, time in end.clock.items():

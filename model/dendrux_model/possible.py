@@ -128,7 +128,10 @@ def reason(observed: Outcome, allowed: tuple[Outcome, ...], cut: Cut | None) -> 
 
 
 def place(operation: Operation) -> str:
-    """Where times of this answer belong."""
+    """Where times of this answer belong: to a run, or to a blob of a scope."""
+    content = getattr(operation, "sha256", getattr(operation, "payload", None))
+    if content is not None:
+        return f"{getattr(operation, 'tenant_scope', '')} {content}"
     return str(getattr(operation, "run_id", ""))
 
 

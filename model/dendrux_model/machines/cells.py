@@ -53,8 +53,12 @@ def state(start: str, storage_format: int) -> World:
 
 
 def plain(world: World, name: str, number: int) -> Operation:
-    """The plain operation of a class as caller number `number` makes it: its ids are its own."""
-    operation = Arguments(world, first).make(name)
+    """The plain operation of a class as caller number `number` makes it."""
+    return own(world, Arguments(world, first).make(name), number)
+
+
+def own(world: World, operation: Operation, number: int) -> Operation:
+    """An operation as caller number `number` makes it: its ids are its own."""
     if isinstance(operation, UpdateRunMeta):
         return replace(operation, patch={f"by{number}": number})
     if isinstance(operation, StartToolCall | CompleteToolCall):

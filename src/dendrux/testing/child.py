@@ -11,6 +11,8 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Sequence
+from datetime import timedelta
 from importlib import import_module
 from typing import IO, Any
 
@@ -35,16 +37,35 @@ class Peer:
 
     async def call(self, namespace: str, operation: Operation, at: float) -> Outcome:
         """Call at this moment, not before."""
-        await asyncio.sleep(max(0.0, at - time.time() - SPIN_S))
-        while time.time() < at:
-            pass
+        await moment(at)
         return await Driver(namespace).call(self.store, operation)
+
+    async def several(
+        self, namespace: str, aged: timedelta, operations: Sequence[Operation], at: float
+    ) -> list[tuple[Outcome, int, int]]:
+        """Call one after the other from this moment on: answers, with the host's monotonic clock around each call."""
+        driver = Driver(namespace)
+        driver.aged = aged
+        found = []
+        await moment(at)
+        for operation in operations:
+            invoked = time.monotonic_ns()
+            outcome = await driver.call(self.store, operation)
+            found.append((outcome, invoked, time.monotonic_ns()))
+        return found
 
     async def close(self) -> None:
         """Let go of the store and its connections."""
         if hasattr(self.store, "close"):
             await self.store.close()
         await self.engine.dispose()
+
+
+async def moment(at: float) -> None:
+    """Wait until it is this time."""
+    await asyncio.sleep(max(0.0, at - time.time() - SPIN_S))
+    while time.time() < at:
+        pass
 
 
 async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
@@ -64,6 +85,9 @@ async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
             elif word == "call":
                 assert peer is not None
                 answer = await peer.call(*given)
+            elif word == "several":
+                assert peer is not None
+                answer = await peer.several(*given)
             else:
                 if peer is not None:
                     await peer.close()
