@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from random import Random
 from typing import Final, Self
 
@@ -25,7 +26,7 @@ from dendrux.db.models import Base, agent_runs, blobs
 from dendrux.db.session import get_engine
 from dendrux.store import SQLStateStore
 from dendrux.testing.bench import Bench
-from dendrux.testing.execution import Execution, Inconclusive, Line
+from dendrux.testing.execution import Execution, Failed, Inconclusive, Line
 from dendrux.testing.peers import Helper
 from dendrux.testing.store_kit.sql import SqlClock
 from dendrux_model.branches import branch
@@ -38,7 +39,7 @@ from dendrux_model.machines.machine import applies, enabled, first
 from dendrux_model.machines.starts import STARTS
 from dendrux_model.operations import OPERATIONS, CreateRun, ListRuns, Operation
 from dendrux_model.outcomes import Outcome
-from dendrux_model.programs import Do, Look, Tick, Together
+from dendrux_model.programs import Do, Look, Step, Tick, Together, to_json
 from dendrux_model.settled import settle
 from dendrux_model.views import view
 from dendrux_model.world import World
@@ -47,6 +48,10 @@ ROUNDS: Final = 12
 """Rounds on the same runs. Then everything is deleted and other runs begin."""
 BUDGET: Final = 200_000
 """Steps of the model that the search for an explanation of one round may take."""
+PLACES_MAX: Final = 16
+"""Statements of a call at which it is parked to see a finding again."""
+NARROW_S: Final = 20.0
+"""For how long a pair of calls is looked for that shows a finding again."""
 RUNS_MAX: Final = 5
 """With more runs than this, no rush begins any."""
 LEAD_S: Final = 0.003
@@ -121,18 +126,30 @@ class Storm:
         await self.engine.dispose()
 
     async def rage(self, seconds: float) -> Weather:
-        """Storm for this long. Raises Failed with the program so far, or Inconclusive."""
+        """Storm for this long. Raises Failed, whose program `dendrux replay` runs, or Inconclusive."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            await clear(self.engine)
-            bench = Bench(lambda: self.store_class(self.engine), clock=SqlClock(lambda: self.engine))
-            execution = Execution(bench, World(new_format=2))
-            await execution.run(STARTS[self.random.choice(sorted(STARTS))])
-            for _ in range(ROUNDS):
-                if time.monotonic() >= until:
-                    break
-                await self.round(execution)
+        try:
+            while time.monotonic() < until:
+                execution = await self.begun()
+                await execution.run(STARTS[self.random.choice(sorted(STARTS))])
+                for _ in range(ROUNDS):
+                    if time.monotonic() >= until:
+                        break
+                    await self.round(execution)
+        except Failed as failed:
+            found = await self.narrowed(failed)
+            raise found from None
         return self.weather
+
+    async def begun(self) -> Execution:
+        """A program that begins with nothing, on two instances in this process."""
+        await clear(self.engine)
+        bench = Bench(
+            lambda: self.store_class(self.engine),
+            second=lambda _: self.store_class(self.engine),
+            clock=SqlClock(lambda: self.engine),
+        )
+        return Execution(bench, World(new_format=2))
 
     async def round(self, execution: Execution) -> None:
         """Calls at once from every process, the explanation, and the view."""
@@ -209,6 +226,35 @@ class Storm:
             seen.append((read, outcome))
         return seen
 
+    # -- what was found -----------------------------------------------------------------------------------------------
+
+    async def narrowed(self, failed: Failed) -> Failed:
+        """The finding as two calls of its last round, one of them parked at a statement, so that it comes every time.
+
+        When no such pair fails the store, what the storm found: a replay runs its calls at once and may see it or not.
+        """
+        steps = [step for step in failed.program if not isinstance(step, Look)]
+        before: list[Step] = []
+        for step in steps[: -self.calls]:
+            before += [Do(do.operation) for do in step.branches] if isinstance(step, Together) else [step]
+        last = [do.operation for step in steps[-self.calls :] if isinstance(step, Together) for do in step.branches]
+        until = time.monotonic() + NARROW_S
+        for one, other in permutations(last, 2):
+            for place in range(PLACES_MAX):
+                if time.monotonic() >= until:
+                    return failed
+                execution = await self.begun()
+                together = Together((Do(one, 0, yield_at=place), Do(other, 1)))
+                try:
+                    await execution.run((*before, together))
+                except Failed as found:
+                    return found
+                finally:
+                    await execution.bench.close()
+                if not execution.parked:
+                    break
+        return failed
+
     # -- what is called -----------------------------------------------------------------------------------------------
 
     def draw(self, world: World) -> list[list[Operation]]:
@@ -256,3 +302,8 @@ async def clear(engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(delete(agent_runs))
         await connection.execute(delete(blobs))
+
+
+def told(failed: Failed) -> str:
+    """A finding with its program, as `dendrux replay` reads it."""
+    return f"{failed.why}\n{to_json(failed.program)}"
