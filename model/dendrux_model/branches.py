@@ -46,6 +46,12 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     return "unchanged"
 
 
+def way(before: World, operation: Operation, outcome: Outcome, after: World) -> tuple[str, str]:
+    """The (operation, branch) pair of a call between two worlds as an oracle keeps them, where time alone may differ."""
+    still = after.runs == before.runs and after.blobs == before.blobs
+    return type(operation).__name__, branch(before, operation, outcome, before if still else after)
+
+
 BRANCHES: Final[dict[str, str]] = {
     "AddNote": "applied closed duplicate full run_not_found stale_claim write_conflict",
     "CancelSubtree": "applied invalid run_not_found unchanged",
