@@ -47,7 +47,7 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
 
 
 def way(before: World, operation: Operation, outcome: Outcome, after: World) -> tuple[str, str]:
-    """The (operation, branch) pair of a call between two worlds as an oracle keeps them, where time alone may differ."""
+    """The (operation, branch) pair of a call, from worlds in which time alone may have changed."""
     still = after.runs == before.runs and after.blobs == before.blobs
     return type(operation).__name__, branch(before, operation, outcome, before if still else after)
 

@@ -87,12 +87,18 @@ class Machine:
         budget = situation.settings.examples or self.examples
         if budget < self.examples:
             situation.note("reduced", budget)
+        found = await asyncio.to_thread(self.failure, begin, budget, situation.settings.seed)
+        situation.note("branches", branches)
+        if found is not None:
+            raise await smallest(situation, found)
+
+    def failure(self, begin: Callable[[], Session], examples: int, seed: int | None) -> Failed | None:
+        """What the search fails with. It is returned: what a store raises later must not seem to come from it."""
         try:
-            await asyncio.to_thread(self.search, begin, budget, situation.settings.seed)
+            self.search(begin, examples, seed)
         except Failed as failed:
-            raise await smallest(situation, failed) from None
-        finally:
-            situation.note("branches", branches)
+            return failed
+        return None
 
     def search(self, begin: Callable[[], Session], examples: int, seed: int | None) -> None:
         """Run the machine on sessions that `begin` starts, whatever they execute their steps on."""
