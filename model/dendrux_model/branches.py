@@ -141,6 +141,19 @@ BRANCHES_OF_FORMAT: Final[dict[int, dict[str, str]]] = {
 """The ways that there are on one format only."""
 
 
+TIMED: Final = frozenset(
+    {
+        ("CollectGarbage", "applied"),
+        ("GetLeaseExpired", "shown"),
+        ("MarkLeaseExpired", "applied"),
+        ("ReclaimRun", "applied"),
+        ("SweepAbandonedRuns", "applied"),
+        ("SweepStaleRuns", "applied"),
+    }
+)
+"""The pairs that no world reaches in which no time passes."""
+
+
 def known_branches(storage_format: int) -> frozenset[tuple[str, str]]:
     """Every (operation, branch) pair that some world of this format reaches."""
     tables = (BRANCHES, BRANCHES_OF_FORMAT[storage_format])

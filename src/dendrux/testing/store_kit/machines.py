@@ -75,6 +75,11 @@ class Machine:
     ticks: bool = False
     starts: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes of the operations it calls."""
+        return PROFILES[self.profile]
+
     async def __call__(self, situation: Situation) -> None:
         loop = asyncio.get_running_loop()
         branches: Branches = set()
@@ -104,7 +109,7 @@ class Machine:
         """Run the machine on sessions that `begin` starts, whatever they execute their steps on."""
         machine = build(
             begin,
-            names=PROFILES[self.profile],
+            names=self.names,
             faults=self.faults,
             reopens=self.reopens,
             ticks=self.ticks,
