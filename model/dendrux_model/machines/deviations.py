@@ -16,7 +16,7 @@ from dendrux_model.machines.arguments import Arguments
 from dendrux_model.operations import Operation
 from dendrux_model.world import World
 
-TRIED_MAX = 60
+TRIED_MAX = 40
 """Operations that are made at most on the way to one branch."""
 
 

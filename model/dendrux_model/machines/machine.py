@@ -8,6 +8,7 @@ program that it executes, so a failure is a program anybody can replay; `reduce.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
@@ -33,8 +34,11 @@ Pair = tuple[str, str]
 STEPS = 20
 """Steps of one example at most."""
 
-GOALS_MAX = 3
+GOALS_MAX = 2
 """Branches that one choice looks for a way to."""
+
+MISSED_MAX = 3
+"""Times that one example looks in vain for a way to a branch."""
 
 NEVER_CUT = frozenset({"read", "paged"})
 """A page meets the runs of other examples, so what a cut hits would depend on them; contracts cut pages."""
@@ -103,6 +107,7 @@ def build(
             super().__init__()
             self.session = begin()
             self.called: list[Operation] = []
+            self.missed: Counter[Pair] = Counter()
 
         @property
         def world(self) -> World:
@@ -149,10 +154,14 @@ def build(
 
         def toward_goal(self) -> Operation | None:
             """A branch that was not reached yet, the first of a few that there is a way to from here; else any."""
-            few = self.random.sample(self.goals, min(GOALS_MAX, len(self.goals)))
-            few.append(self.random.choice(pairs_of(self.world.new_format, tuple(names))))
-            ways = (toward(self.world, name, word, self.random) for name, word in few)
-            return next((operation for operation in ways if operation is not None), None)
+            for goal in self.random.sample(self.goals, min(GOALS_MAX, len(self.goals))):
+                operation = toward(self.world, *goal, self.random)
+                if operation is not None:
+                    return operation
+                self.missed[goal] += 1
+                if self.missed[goal] == MISSED_MAX:
+                    self.goals.remove(goal)
+            return toward(self.world, *self.random.choice(pairs_of(self.world.new_format, tuple(names))), self.random)
 
         def note(self, operation: Operation) -> None:
             """Remember what is called, for repeats, and the way that the model takes."""

@@ -72,7 +72,7 @@ contract(
     "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner and ends once.",
     group="recovery",
     needs={"clock", "reopen"},
-    check=Machine(profile="time", examples=20, reopens=True, ticks=True, starts=(*LEASE_STARTS, "garbage")),
+    check=Machine(profile="time", examples=20, reopens=True, ticks=True, starts=(*LEASE_STARTS, "expired", "garbage")),
 )
 contract(
     "crash_recovery.stateful.faults_leases",
