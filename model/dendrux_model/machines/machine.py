@@ -9,7 +9,7 @@ program that it executes, so a failure is a program anybody can replay; `reduce.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from random import Random
 from typing import Any, ClassVar, Protocol
@@ -80,6 +80,55 @@ def pairs_of(storage_format: int, names: tuple[str, ...]) -> tuple[Pair, ...]:
     return tuple(sorted(pair for pair in known_branches(storage_format) if pair[0] in names))
 
 
+class Choices:
+    """What the steps of one example call.
+
+    Args:
+        goals: the pairs that no example before this one reached. reached: grows by what this one reaches.
+    """
+
+    def __init__(self, random: Random, names: Sequence[str], goals: Iterable[Pair], reached: set[Pair]) -> None:
+        self.random = random
+        self.names = tuple(names)
+        self.goals = sorted(goals)
+        self.reached = reached
+        self.called: list[Operation] = []
+        self.missed: Counter[Pair] = Counter()
+
+    def choose(self, world: World) -> Operation:
+        """Something the model enables, a branch that was not reached yet, or a repeat of an earlier call."""
+        mood = self.random.randrange(8)
+        if mood == 0 and self.called:
+            return self.random.choice(self.called)
+        operation = self.toward_goal(world) if mood < 5 else None
+        if operation is None:
+            pool = enabled(world, self.names) or list(self.names)
+            operation = draw(self.random, world, self.random.choice(pool))
+        self.note(world, operation)
+        return operation
+
+    def toward_goal(self, world: World) -> Operation | None:
+        """A branch that was not reached yet, the first of a few that there is a way to from here; else any."""
+        for goal in self.random.sample(self.goals, min(GOALS_MAX, len(self.goals))):
+            operation = toward(world, *goal, self.random)
+            if operation is not None:
+                return operation
+            self.missed[goal] += 1
+            if self.missed[goal] == MISSED_MAX:
+                self.goals.remove(goal)
+        return toward(world, *self.random.choice(pairs_of(world.new_format, self.names)), self.random)
+
+    def note(self, world: World, operation: Operation) -> None:
+        """Remember what is called, for repeats, and the way that the model takes."""
+        if operation.lost_ack != "read":
+            self.called.append(operation)
+        after, outcome = operation.step(world)
+        pair = way(world, operation, outcome, after)
+        self.reached.add(pair)
+        if pair in self.goals:
+            self.goals.remove(pair)
+
+
 def build(
     begin: Callable[[], Session],
     *,
@@ -106,8 +155,6 @@ def build(
         def __init__(self) -> None:
             super().__init__()
             self.session = begin()
-            self.called: list[Operation] = []
-            self.missed: Counter[Pair] = Counter()
 
         @property
         def world(self) -> World:
@@ -120,7 +167,7 @@ def build(
             self.random = Random(seed)  # noqa: S311  # draws programs, keeps no secret
             pairs = pairs_of(self.world.new_format, tuple(names))
             number, left = self.wanted.setdefault(seed, (len(self.wanted), frozenset(pairs) - self.reached))
-            self.goals = sorted(left)
+            self.choices = Choices(self.random, names, left, self.reached)
             begins = starts or tuple(STARTS if ticks else TIMELESS)
             program: Program = STARTS[begins[number % len(begins)]]
             for step in program:
@@ -130,7 +177,7 @@ def build(
         def call(self) -> None:
             if ticks and self.random.randrange(6) == 0:
                 self.session.step(Tick(self.random.choice((LEASE_S, LEASE_S // 2, 10 * LEASE_S))))
-            operation = self.choose()
+            operation = self.choices.choose(self.world)
             if reopens and self.random.randrange(16) == 0:
                 self.session.step(Reopen())
             cut = self.random.randrange(2 * len(faults) + 1)
@@ -139,39 +186,6 @@ def build(
                 self.session.step(Fault(Do(operation), point, kind))  # type: ignore[arg-type]
             else:
                 self.session.step(Do(operation))
-
-        def choose(self) -> Operation:
-            """Something the model enables, a branch that was not reached yet, or a repeat of an earlier call."""
-            mood = self.random.randrange(8)
-            if mood == 0 and self.called:
-                return self.random.choice(self.called)
-            operation = self.toward_goal() if mood < 5 else None
-            if operation is None:
-                pool = enabled(self.world, names) or list(names)
-                operation = draw(self.random, self.world, self.random.choice(pool))
-            self.note(operation)
-            return operation
-
-        def toward_goal(self) -> Operation | None:
-            """A branch that was not reached yet, the first of a few that there is a way to from here; else any."""
-            for goal in self.random.sample(self.goals, min(GOALS_MAX, len(self.goals))):
-                operation = toward(self.world, *goal, self.random)
-                if operation is not None:
-                    return operation
-                self.missed[goal] += 1
-                if self.missed[goal] == MISSED_MAX:
-                    self.goals.remove(goal)
-            return toward(self.world, *self.random.choice(pairs_of(self.world.new_format, tuple(names))), self.random)
-
-        def note(self, operation: Operation) -> None:
-            """Remember what is called, for repeats, and the way that the model takes."""
-            if operation.lost_ack != "read":
-                self.called.append(operation)
-            after, outcome = operation.step(self.world)
-            pair = way(self.world, operation, outcome, after)
-            self.reached.add(pair)
-            if pair in self.goals:
-                self.goals.remove(pair)
 
         def teardown(self) -> None:
             self.session.finish()
