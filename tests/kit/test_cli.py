@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,19 @@ def test_certify_a_broken_store(capsys: pytest.CaptureFixture[str], here: Path) 
 
 
 def test_certify_on_a_database_that_keeps_what_it_has(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    url = f"sqlite+aiosqlite:///{here / 'mine.db'}"
+    """Runs that were there stay, and none of the kit's do: they would slow down whoever pages over every run."""
+    file = here / "mine.db"
+    url = f"sqlite+aiosqlite:///{file}"
     assert main(["certify", "sqlite", "--url", url]) == 0
     assert "on the database of --url" in capsys.readouterr().out
-    assert main(["certify", "sqlite", "--url", url]) == 0
-    assert (here / "mine.db").exists()
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        assert connection.execute("SELECT count(*) FROM agent_runs").fetchone() == (0,)
+        connection.execute(
+            "INSERT INTO agent_runs (id, agent_name, status, created_at, updated_at) "
+            "VALUES ('kept', 'mine', 'success', '2026-01-01 00:00:00.000000', '2026-01-01 00:00:00.000000')"
+        )
+        assert main(["certify", "sqlite", "--url", url]) == 0
+        assert connection.execute("SELECT id FROM agent_runs").fetchall() == [("kept",)]
 
 
 def test_certify_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
