@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
+
     from dendrux.store import SQLStateStore
 
 STORE_HELP: Final = "sqlite, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
@@ -88,32 +90,40 @@ def listed(names: Iterable[str]) -> str:
 
 def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
     """Whether this store can work on this database, before anything starts."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
     accepted = store_class.dialect_names
     if url is None:
         if accepted and "sqlite" not in accepted:
             raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}: give a database with --url")
         return
-    try:
-        dialect = make_url(url).get_dialect()
-    except NoSuchModuleError:
-        raise Problem("--url names a database or driver that SQLAlchemy does not know") from None
-    except ArgumentError:
-        raise Problem("--url is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database") from None
+    dialect = usable_dialect(url, "--url")
     if accepted and dialect.name not in accepted:
         raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
+    asyncio.run(check_reachable(url, "--url"))
+
+
+def usable_dialect(url: str, source: str) -> Dialect:
+    """The dialect of a URL whose async driver is installed; `source` is what the user knows the URL by."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        dialect = make_url(url).get_dialect()()
+    except NoSuchModuleError:
+        raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
+    except ArgumentError:
+        raise Problem(
+            f"{source} is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database"
+        ) from None
     try:
         dialect.import_dbapi()
     except ImportError as error:
-        raise Problem(f"the driver of --url is not installed: {error}") from None
-    if not getattr(dialect, "is_async", False):
-        raise Problem(f"--url must name an async driver, such as {dialect.name}+...: stores are asynchronous")
-    asyncio.run(try_to_connect(url))
+        raise Problem(f"the driver of {source} is not installed: {error}") from None
+    if not dialect.is_async:
+        raise Problem(f"{source} must name an async driver, such as {dialect.name}+...: stores are asynchronous")
+    return dialect
 
 
-async def try_to_connect(url: str) -> None:
+async def check_reachable(url: str, source: str) -> None:
     """One connection, so that a database nobody can reach is said once and not by every contract."""
     from sqlalchemy.exc import SQLAlchemyError
     from sqlalchemy.ext.asyncio import create_async_engine
@@ -125,7 +135,7 @@ async def try_to_connect(url: str) -> None:
     except (SQLAlchemyError, OSError) as error:
         reason = type(getattr(error, "orig", None) or error).__name__
         raise Problem(
-            f"the database of --url cannot be opened ({reason}): check that it exists and is running"
+            f"the database of {source} cannot be opened ({reason}): check that it exists and is running"
         ) from None
     finally:
         await engine.dispose()
