@@ -18,15 +18,22 @@ from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, me
 BUSY_TIMEOUT_S: Final = 5.0
 """How long one SQLite statement waits for another connection's write lock."""
 
+UTC_SESSION: Final = "SET time_zone = '+00:00'"
+"""What a MySQL or MariaDB session of `get_engine` begins with."""
+
 
 def get_engine(url: str | URL, **options: Any) -> AsyncEngine:
     """An engine that a store can use as it is. The caller owns it and disposes it.
 
     Ensures: on SQLite every connection checks foreign keys, syncs fully and waits a bounded time for locks; a file is
-    in WAL mode; the schema is prepared on first connection, also when several processes start at once. Other databases
-    get a plain engine: prepare their schema with `dendrux db migrate` or `Base.metadata.create_all`.
+    in WAL mode; the schema is prepared on first connection, also when several processes start at once. On MySQL and
+    MariaDB every session reads committed rows and is in UTC, unless the options say otherwise. Other databases get a
+    plain engine. Prepare the schema of a server with `dendrux db migrate` or `Base.metadata.create_all`.
     """
     made = make_url(url)
+    if made.get_backend_name() in ("mysql", "mariadb"):
+        connect_args = {"init_command": UTC_SESSION, **options.pop("connect_args", {})}
+        return create_async_engine(made, connect_args=connect_args, **{"isolation_level": "READ COMMITTED", **options})
     if made.get_backend_name() != "sqlite":
         return create_async_engine(made, **options)
     connect_args = {"timeout": BUSY_TIMEOUT_S, **options.pop("connect_args", {})}

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
-from sqlalchemy import DateTime, Numeric, Text
+from sqlalchemy import BindParameter, DateTime, Numeric, String, Text, cast
+from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from dendrux.vocabulary import MONEY_MAX
 
@@ -60,14 +62,59 @@ def money(amount: Decimal | float | int) -> Decimal:
     raise ValueError("must be a finite amount of at least 0 and at most 10^11")
 
 
+def on_mysql(dialect: Dialect) -> bool:
+    """Whether the server is MySQL or MariaDB, whatever the engine's URL calls it."""
+    return dialect.name in ("mysql", "mariadb")
+
+
+def exact_collation(dialect: Dialect) -> str:
+    """The collation that tells apart whatever differs, trailing spaces too. MySQL and MariaDB have none in common."""
+    return "utf8mb4_nopad_bin" if getattr(dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
+
+
+class Word(TypeDecorator[str]):
+    """An identifier, tenant, key or name: compared code point by code point, and of one length everywhere."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.length = length
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if on_mysql(dialect):
+            return mysql.VARCHAR(self.length, charset="utf8mb4", collation=exact_collation(dialect))
+        return dialect.type_descriptor(String(self.length))
+
+
+class Prose(TypeDecorator[str]):
+    """Free text of any length."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
+
+
+def _long_text(dialect: Dialect) -> TypeEngine[Any]:
+    """TEXT there ends at 64 KiB."""
+    return mysql.LONGTEXT(charset="utf8mb4", collation=exact_collation(dialect))
+
+
 class Json(TypeDecorator[Any]):
     """A JSON document as text. The base serialises it itself; None is SQL NULL.
 
-    The engine's serializer plays no part: it would decide about escapes, separators and NaN.
+    The engine's serializer plays no part: it would decide about escapes, separators and NaN. Nor does a column type of
+    the database's own that would store another text.
     """
 
     impl = Text
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else dumps(value)
@@ -76,11 +123,26 @@ class Json(TypeDecorator[Any]):
         return None if value is None else loads(value)
 
 
+class _Microseconds(mysql.DATETIME):
+    """DATETIME rounds to seconds unless told otherwise, and a plain literal there is text: in CASE or COALESCE it makes
+    text of the column beside it.
+    """
+
+    def __init__(self, timezone: bool = False, fsp: int | None = 6) -> None:
+        super().__init__(timezone=timezone, fsp=fsp)
+
+    def bind_expression(self, bindvalue: BindParameter[Any]) -> ColumnElement[Any]:
+        return cast(bindvalue, mysql.DATETIME(fsp=6))
+
+
 class Instant(TypeDecorator[datetime]):
     """An instant: aware UTC with microseconds on both sides, whatever the database keeps."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _Microseconds() if on_mysql(dialect) else dialect.type_descriptor(DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:

@@ -30,6 +30,7 @@ from dendrux.runtime.values import (
 from dendrux.store.base import SQLStateStore
 from dendrux.store.blobaccess import BlobAccessor
 from dendrux.store.capabilities import StoreCapabilities, validate_capabilities
+from dendrux.store.dialects.mysql import MySQLStateStore
 from dendrux.store.dialects.sqlite import SQLiteStateStore
 from dendrux.store.factory import store_for_engine
 from dendrux.store.hookvalues import (
@@ -95,6 +96,7 @@ __all__ = [
     "LLMCall",
     "LLMInteractionRecord",
     "LLMInteractionWrite",
+    "MySQLStateStore",
     "NoteRecord",
     "OrderedAssignments",
     "PatchLoopState",

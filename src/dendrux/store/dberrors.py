@@ -1,6 +1,7 @@
 """What a driver's error means, from its codes; never from its words, which may hold data.
 
-The one text that is read is the column list of a unique violation, and only to find the constraint of our own schema.
+The one text that is read is the column list or key of a unique violation, and only to find the constraint of our own
+schema.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ EXTENDED_CODES: Final = {517: DEADLOCK, 1555: UNIQUE, 2067: UNIQUE, 2579: UNIQUE
 """An embedded database's codes: the low byte is the primary code, the whole number the extended one."""
 
 _COLUMNS = re.compile(r"UNIQUE constraint failed: ([\w., ]+)")
+_KEY = re.compile(r"for key '([^']+)'$")
+_INTO = re.compile(r"INSERT INTO `?(\w+)")
 
 
 def classify(exc: BaseException) -> DbError:
@@ -68,7 +71,8 @@ def classify(exc: BaseException) -> DbError:
     if isinstance(exc, PoolTimeout | OSError):
         return DbError(LOST)
     orig: Any = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
-    found = _embedded(orig) or _sqlstate(orig) or _errno(orig) or DbError(OTHER)
+    # The drivers that give a number give an SQLSTATE beside it, too, which says less.
+    found = _embedded(orig) or _errno(orig, exc) or _sqlstate(orig) or DbError(OTHER)
     if isinstance(exc, DBAPIError) and exc.connection_invalidated:
         return DbError(LOST, None, found.code)
     return found
@@ -92,11 +96,26 @@ def _sqlstate(orig: Any) -> DbError | None:
     return DbError(kind, name if name in OUR_NAMES else None, state)
 
 
-def _errno(orig: Any) -> DbError | None:
+def _errno(orig: Any, exc: BaseException) -> DbError | None:
     args = getattr(orig, "args", ())
-    if not args or not isinstance(args[0], int) or isinstance(args[0], bool):
+    if isinstance(orig, OSError) or not args or not isinstance(args[0], int) or isinstance(args[0], bool):
         return None
-    return DbError(ERRNOS.get(args[0], OTHER), None, str(args[0]))
+    kind = ERRNOS.get(args[0], OTHER)
+    constraint = _key_of(str(args[-1]), getattr(exc, "statement", None)) if kind is UNIQUE else None
+    return DbError(kind, constraint, str(args[0]))
+
+
+def _key_of(message: str, statement: str | None) -> str | None:
+    """The name of our constraint that a message ends with. A primary key has none, and its table need not be named."""
+    named = _KEY.search(message)
+    if named is None:
+        return None
+    table, _, name = named.group(1).rpartition(".")
+    if name == "PRIMARY":
+        inserted = None if statement is None else _INTO.match(statement)
+        table = table or (inserted.group(1) if inserted else "")
+        name = f"pk_{table}"
+    return name if name in OUR_NAMES else None
 
 
 def constraint_of(message: str) -> str | None:

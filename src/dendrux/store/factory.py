@@ -7,9 +7,14 @@ from typing import Any, Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from dendrux.store.base import SQLStateStore
+from dendrux.store.dialects.mysql import MySQLStateStore
 from dendrux.store.dialects.sqlite import SQLiteStateStore
 
-BUILT_IN: Final[dict[str, type[SQLStateStore]]] = {"sqlite": SQLiteStateStore}
+BUILT_IN: Final[dict[str, type[SQLStateStore]]] = {
+    "mariadb": MySQLStateStore,
+    "mysql": MySQLStateStore,
+    "sqlite": SQLiteStateStore,
+}
 """Each built-in class by the dialect name of its engines."""
 
 

@@ -91,7 +91,10 @@ class Hooks:
         self._required("json_patch_expr")
 
     def pause_projection(self, col: ColumnElement[Any]) -> list[ColumnElement[Any]]:
-        """The columns of a pause's summary: its summary members, then its last step."""
+        """The columns of a pause's summary: its summary members, then its last step.
+
+        None at all when the database cannot read them as they are stored: the document is read whole then.
+        """
         members: list[ColumnElement[Any]] = [self.json_get(col, (key,), "json").label(key) for key in PAUSE_SUMMARY]
         return [*members, self.json_get(col, ("steps", -1), "json").label("last_step")]
 

@@ -27,6 +27,8 @@ class Unreadable(Exception):
 async def summary(tx: Tx, run_id: str, tenant_id: TenantScope) -> tuple[Any, dict[str, Any]] | None:
     """Status and pause time of a run, and the summary members of its document."""
     projected = tx.store.pause_projection(runs.pause_data)[: len(PAUSE_SUMMARY)]
+    if not projected:
+        return await _whole(tx, run_id, tenant_id)
     columns = [column.label(f"member_{number}") for number, column in enumerate(projected)]
     risky = cast(runs.pause_data, Text).contains(NUL, autoescape=True).label("risky")
     try:
