@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, column, exists, func, or_, select, table, update
+from sqlalchemy import and_, bindparam, column, exists, func, inspect, or_, select, table, update
 from sqlalchemy.engine import Connection
 
 PAGE: Final = 500
@@ -25,6 +25,8 @@ def event_positions(connection: Connection) -> int:
     The first of several events at one index stays; the others follow the run's last event, in their order. So a
     follower's cursor keeps its meaning, and one that could see only the first of them reads the others now.
     """
+    if not inspect(connection).has_table(_events.name):
+        return 0
     events, moved = _events.c, 0
     doubled = (
         select(events.agent_run_id)

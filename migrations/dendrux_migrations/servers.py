@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from sqlalchemy import Column, Constraint, ForeignKeyConstraint, Index, MetaData, Table, UniqueConstraint, inspect
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Constraint,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    Table,
+    UniqueConstraint,
+    inspect,
+)
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import AddConstraint, CreateTable
@@ -132,7 +142,19 @@ def _alter(connection: Connection, table: Table) -> None:
             parts += _alterations(connection, compiler, column)
         else:
             parts.append(f"MODIFY COLUMN {specification}")
-    _change(connection, table, *parts)
+    parts += _checks(connection, table, compiler)
+    options = compiler.post_create_table(table).strip()
+    _change(connection, table, *parts, *([options] if options else []))
+
+
+def _checks(connection: Connection, table: Table, compiler: Any) -> Iterator[str]:
+    """Conditions that a new table of this database would have."""
+    stored = {check["name"] for check in inspect(connection).get_check_constraints(table.name)}
+    new_table = str(compiler)
+    for constraint in _named(table, CheckConstraint):
+        definition = compiler.process(constraint)
+        if definition in new_table and constraint.name not in stored:
+            yield f"ADD {definition}"
 
 
 def _alterations(connection: Connection, compiler: Any, column: Column[Any]) -> Iterator[str]:

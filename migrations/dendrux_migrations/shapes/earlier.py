@@ -256,3 +256,7 @@ blob_refs = Table(
     Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256"),
     Index("ix_dendrux_blob_refs_run", "run_id", "tenant_scope"),
 )
+
+for _table in metadata.tables.values():
+    for _name in ("mysql", "mariadb"):
+        _table.dialect_kwargs.update({f"{_name}_engine": "InnoDB", f"{_name}_default_charset": "utf8mb4"})

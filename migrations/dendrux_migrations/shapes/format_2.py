@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     ForeignKey,
     ForeignKeyConstraint,
@@ -14,14 +15,13 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
-    String,
     Table,
-    Text,
     UniqueConstraint,
     false,
+    func,
 )
 
-from dendrux.db.types import Instant, Json, Money
+from dendrux.db.types import Instant, Json, Money, Prose, Word
 
 metadata = MetaData(
     naming_convention={
@@ -34,15 +34,15 @@ metadata = MetaData(
 
 
 def _key(name: str = "id") -> Column[str]:
-    return Column(name, String(64), primary_key=True)
+    return Column(name, Word(64), primary_key=True)
 
 
 def _run(name: str = "agent_run_id") -> Column[str]:
-    return Column(name, String(64), ForeignKey("agent_runs.id", ondelete="CASCADE"), nullable=False)
+    return Column(name, Word(64), ForeignKey("agent_runs.id", ondelete="CASCADE"), nullable=False)
 
 
 def _related(name: str) -> Column[str]:
-    return Column(name, String(64), ForeignKey("agent_runs.id", ondelete="SET NULL"), nullable=True)
+    return Column(name, Word(64), ForeignKey("agent_runs.id", ondelete="SET NULL"), nullable=True)
 
 
 def _count(name: str, *, large: bool = False) -> Column[int]:
@@ -55,7 +55,7 @@ def _flag(name: str) -> Column[bool]:
 
 def _digest(name: str = "content_digest") -> Column[str]:
     """The sha256 of what a caller stored; NULL on rows of the earlier release."""
-    return Column(name, String(64), nullable=True)
+    return Column(name, Word(64), nullable=True)
 
 
 def _usage() -> list[Column[Any]]:
@@ -75,42 +75,42 @@ agent_runs = Table(
     "agent_runs",
     metadata,
     _key(),
-    Column("tenant_id", String(255), nullable=True),
-    Column("agent_name", String(255), nullable=False),
-    Column("status", String(100), nullable=False),
+    Column("tenant_id", Word(255), nullable=True),
+    Column("agent_name", Word(255), nullable=False),
+    Column("status", Word(100), nullable=False),
     Column("storage_format", Integer(), nullable=False, server_default="1"),
     _count("claim_epoch"),
     Column("claimed_epoch", Integer(), nullable=True),
-    Column("paused_status", String(100), nullable=True),
+    Column("paused_status", Word(100), nullable=True),
     Column("lease_expired_at", Instant(), nullable=True),
     Column("last_progress_at", Instant(), nullable=True),
     Column("paused_at", Instant(), nullable=True),
     _count("reclaim_count"),
     _flag("cancel_requested"),
     _flag("pause_requested"),
-    Column("pause_reason", Text(), nullable=True),
+    Column("pause_reason", Prose(), nullable=True),
     Column("pause_data", Json(), nullable=True),
-    Column("submission_id", String(64), nullable=True),
+    Column("submission_id", Word(64), nullable=True),
     _digest("submission_digest"),
     Column("submission_data", Json(), nullable=True),
-    Column("consumption_id", String(64), nullable=True),
+    Column("consumption_id", Word(64), nullable=True),
     Column("loop_state", Json(), nullable=True),
-    Column("last_step_id", String(64), nullable=True),
+    Column("last_step_id", Word(64), nullable=True),
     _digest("last_step_digest"),
     Column("input_data", Json(), nullable=True),
     Column("output_data", Json(), nullable=True),
-    Column("error", Text(), nullable=True),
-    Column("failure_reason", String(100), nullable=True),
+    Column("error", Prose(), nullable=True),
+    Column("failure_reason", Word(100), nullable=True),
     Column("meta", Json(), nullable=True),
     Column("pii_mapping", Json(), nullable=True),
-    Column("model", String(255), nullable=True),
-    Column("strategy", String(100), nullable=True),
+    Column("model", Word(255), nullable=True),
+    Column("strategy", Word(100), nullable=True),
     _related("parent_run_id"),
     _count("delegation_level"),
     _related("retry_of_run_id"),
-    Column("idempotency_scope", String(255), nullable=False, server_default=""),
-    Column("idempotency_key", String(255), nullable=True),
-    Column("idempotency_fingerprint", String(64), nullable=True),
+    Column("idempotency_scope", Word(255), nullable=False, server_default=""),
+    Column("idempotency_key", Word(255), nullable=True),
+    Column("idempotency_fingerprint", Word(64), nullable=True),
     _digest(),
     _count("iteration_count"),
     _count("total_input_tokens", large=True),
@@ -139,10 +139,10 @@ run_events = Table(
     metadata,
     _key(),
     _run(),
-    Column("event_type", String(100), nullable=False),
+    Column("event_type", Word(100), nullable=False),
     Column("sequence_index", Integer(), nullable=False),
     _count("iteration_index"),
-    Column("correlation_id", String(255), nullable=True),
+    Column("correlation_id", Word(255), nullable=True),
     Column("data", Json(), nullable=True),
     _digest(),
     Column("created_at", Instant(), nullable=False),
@@ -155,11 +155,11 @@ react_traces = Table(
     metadata,
     _key(),
     _run(),
-    Column("role", String(100), nullable=False),
-    Column("content", Text(), nullable=False),
+    Column("role", Word(100), nullable=False),
+    Column("content", Prose(), nullable=False),
     Column("order_index", Integer(), nullable=False),
     Column("position_key", Integer(), nullable=True),
-    Column("trace_kind", String(100), nullable=False, server_default="message"),
+    Column("trace_kind", Word(100), nullable=False, server_default="message"),
     Column("meta", Json(), nullable=True),
     _digest(),
     Column("created_at", Instant(), nullable=False),
@@ -174,25 +174,25 @@ tool_calls = Table(
     metadata,
     _key(),
     _run(),
-    Column("tool_call_id", String(255), nullable=False),
-    Column("position_key", String(255), nullable=True),
-    Column("provider_tool_call_id", String(255), nullable=True),
-    Column("tool_name", String(255), nullable=False),
-    Column("target", String(100), nullable=False),
+    Column("tool_call_id", Word(255), nullable=False),
+    Column("position_key", Word(255), nullable=True),
+    Column("provider_tool_call_id", Word(255), nullable=True),
+    Column("tool_name", Word(255), nullable=False),
+    Column("target", Word(100), nullable=False),
     Column("params", Json(), nullable=True),
     Column("result", Json(), nullable=True),
     Column("success", Boolean(), nullable=False),
     Column("duration_ms", BigInteger(), nullable=True),
     Column("iteration_index", Integer(), nullable=True),
-    Column("error_message", Text(), nullable=True),
+    Column("error_message", Prose(), nullable=True),
     Column("meta", Json(), nullable=True),
-    Column("outcome", String(100), nullable=True),
+    Column("outcome", Word(100), nullable=True),
     Column("attempt", Integer(), nullable=False, server_default="1"),
     Column("replayed_iteration", Integer(), nullable=True),
     Column("started_epoch", Integer(), nullable=True),
     Column("started_at", Instant(), nullable=True),
     Column("completed_at", Instant(), nullable=True),
-    Column("trace_id", String(64), nullable=True),
+    Column("trace_id", Word(64), nullable=True),
     _digest(),
     _digest("start_digest"),
     Column("created_at", Instant(), nullable=False),
@@ -208,8 +208,8 @@ token_usage = Table(
     _key(),
     _run(),
     Column("iteration_index", Integer(), nullable=False),
-    Column("model", String(255), nullable=True),
-    Column("provider", String(255), nullable=True),
+    Column("model", Word(255), nullable=True),
+    Column("provider", Word(255), nullable=True),
     *_usage(),
     Column("meta", Json(), nullable=True),
     _digest(),
@@ -223,8 +223,8 @@ llm_interactions = Table(
     _key(),
     _run(),
     Column("iteration_index", Integer(), nullable=False),
-    Column("model", String(255), nullable=True),
-    Column("provider", String(255), nullable=True),
+    Column("model", Word(255), nullable=True),
+    Column("provider", Word(255), nullable=True),
     Column("semantic_request", Json(), nullable=True),
     Column("semantic_response", Json(), nullable=True),
     Column("provider_request", Json(), nullable=True),
@@ -241,7 +241,7 @@ run_inbox = Table(
     metadata,
     _key(),
     _run("run_id"),
-    Column("text", Text(), nullable=False),
+    Column("text", Prose(), nullable=False),
     Column("metadata", Json(), nullable=True),
     _digest(),
     Column("created_at", Instant(), nullable=False),
@@ -254,23 +254,23 @@ run_inbox = Table(
 blobs = Table(
     "dendrux_blobs",
     metadata,
-    Column("tenant_scope", String(260), primary_key=True),
-    Column("sha256", String(64), primary_key=True),
-    Column("generation", String(64), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("media_type", String(100), nullable=False),
+    Column("tenant_scope", Word(260), primary_key=True),
+    Column("sha256", Word(64), primary_key=True),
+    Column("generation", Word(64), nullable=False),
+    Column("state", Word(16), nullable=False),
+    Column("media_type", Word(100), nullable=False),
     Column("byte_length", BigInteger(), nullable=False),
     Column("width", Integer(), nullable=False),
     Column("height", Integer(), nullable=False),
     Column("frame_count", Integer(), nullable=False, server_default="1"),
-    Column("storage", String(16), nullable=False),
+    Column("storage", Word(16), nullable=False),
     Column("data", LargeBinary(2**32 - 1), nullable=True),
-    Column("ingest_transform", String(100), nullable=True),
+    Column("ingest_transform", Word(100), nullable=True),
     Column("created_at", Instant(), nullable=False),
     Column("last_used_at", Instant(), nullable=False),
     Column("state_changed_at", Instant(), nullable=False),
     Column("purged_at", Instant(), nullable=True),
-    Column("purge_reason", String(200), nullable=True),
+    Column("purge_reason", Word(200), nullable=True),
     Index("ix_dendrux_blobs_gc", "state", "last_used_at", "tenant_scope", "sha256"),
     Index("ix_dendrux_blobs_work", "state", "state_changed_at", "tenant_scope", "sha256"),
 )
@@ -279,11 +279,11 @@ blob_refs = Table(
     "dendrux_blob_refs",
     metadata,
     _key(),
-    Column("tenant_scope", String(260), nullable=False),
-    Column("sha256", String(64), nullable=False),
+    Column("tenant_scope", Word(260), nullable=False),
+    Column("sha256", Word(64), nullable=False),
     _run("run_id"),
-    Column("owner_kind", String(100), nullable=False),
-    Column("owner_id", String(255), nullable=False),
+    Column("owner_kind", Word(100), nullable=False),
+    Column("owner_id", Word(255), nullable=False),
     Column("ordinal", Integer(), nullable=False),
     Column("created_at", Instant(), nullable=False),
     ForeignKeyConstraint(
@@ -299,7 +299,29 @@ blob_refs = Table(
 settings = Table(
     "dendrux_settings",
     metadata,
-    Column("key", String(255), primary_key=True),
-    Column("value", Text(), nullable=False),
+    Column("key", Word(255), primary_key=True),
+    Column("value", Prose(), nullable=False),
     Column("updated_at", Instant(), nullable=False),
 )
+
+
+def _set_mysql_options() -> None:
+    """InnoDB, utf8mb4 and checked documents, on MySQL and MariaDB.
+
+    MariaDB's json_valid takes no document of more than 31 levels, so documents are checked by MySQL only.
+    """
+    for table in metadata.tables.values():
+        for name in ("mysql", "mariadb"):
+            table.dialect_kwargs.update({f"{name}_engine": "InnoDB", f"{name}_default_charset": "utf8mb4"})
+        for column in table.columns:
+            if isinstance(column.type, Json):
+                name = f"ck_{table.name}_{column.name}"
+                check = CheckConstraint(func.json_valid(column), name=name)
+                table.append_constraint(check.ddl_if(callable_=_checks_documents))
+
+
+def _checks_documents(*_: object, dialect: Any, **_facts: object) -> bool:
+    return bool(dialect.name == "mysql" and not dialect.is_mariadb)
+
+
+_set_mysql_options()
