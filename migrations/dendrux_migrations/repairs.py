@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, column, exists, func, inspect, or_, select, table, update
+from sqlalchemy import JSON, Text, and_, bindparam, cast, column, exists, func, inspect, or_, select, table, update
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.expression import TableClause
+
+from dendrux.db.types import encoded_document
 
 PAGE: Final = 500
 """Rows of one statement."""
 PAUSED: Final = ("waiting_client_tool", "waiting_human_input", "waiting_approval", "paused")
+
+TEXTS: Final = (
+    ("agent_runs", ("error",), ("input_data", "output_data", "meta", "pause_data", "pii_mapping")),
+    ("react_traces", ("content",), ("meta",)),
+    ("tool_calls", ("error_message",), ("params", "result", "meta")),
+    ("token_usage", (), ("meta",)),
+    (
+        "llm_interactions",
+        (),
+        ("semantic_request", "semantic_response", "provider_request", "provider_response", "guardrail_findings"),
+    ),
+    ("run_events", (), ("data",)),
+    ("run_inbox", ("text",), ("metadata",)),
+)
+"""Tables of the earlier release with their columns of free text, and of documents."""
 
 _events = table("run_events", *(column(name) for name in ("id", "agent_run_id", "sequence_index", "created_at")))
 _runs = table(
@@ -75,6 +93,32 @@ def rows_of_old_writers(connection: Connection) -> None:
         {"paused_status": runs.status},
         still=runs.status.in_(PAUSED),
     )
+
+
+def marks(connection: Connection) -> None:
+    """PostgreSQL: write U+0000 and U+001A of old rows as this release writes them, or it would read others.
+
+    Needs: rows that this release has not written; those have their marks.
+    """
+    for name, prose, documents in TEXTS:
+        rows = table(name, column("id"), *(column(each) for each in (*prose, *documents)))
+        for each in prose:
+            marked = func.replace(rows.c[each], "\x1a", "\x1aA")
+            connection.execute(update(rows).where(func.strpos(rows.c[each], "\x1a") > 0).values({each: marked}))
+        for each in documents:
+            _mark_documents(connection, rows, rows.c[each])
+
+
+def _mark_documents(connection: Connection, rows: TableClause[Any], document: Any) -> None:
+    key = rows.c.id
+    text, changed = cast(document, Text()), bindparam("p_text", type_=Text())
+    write = update(rows).where(key == bindparam("p_id")).values({document.name: cast(changed, JSON())})
+    after = ""
+    suspect = or_(func.strpos(text, r"\u0000") > 0, func.strpos(text, r"\u001a") > 0)
+    while found := connection.execute(select(key, text).where(suspect, key > after).order_by(key).limit(PAGE)).all():
+        for row_id, stored in found:
+            connection.execute(write, {"p_id": row_id, "p_text": encoded_document(stored)})
+        after = found[-1][0]
 
 
 def _page_by_page(connection: Connection, needy: Any, values: dict[str, Any], *, still: Any) -> None:

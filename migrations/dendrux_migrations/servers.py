@@ -37,6 +37,8 @@ def converge(
     names = set(inspect(connection).get_table_names())
     present = [table for table in metadata.sorted_tables if table.name in names]
     _lock(connection, present)
+    if _postgresql(connection) and "storage_format" not in _column_names(connection, "agent_runs"):
+        repairs.marks(connection)
     for table in present:
         _drop_foreign_keys(connection, table)
     for table in present:
@@ -53,6 +55,10 @@ def converge(
         _drop_keys(connection, table, unique)
     for table in present:
         _add_foreign_keys(connection, table)
+
+
+def _column_names(connection: Connection, table: str) -> set[str]:
+    return {column["name"] for column in inspect(connection).get_columns(table)}
 
 
 def _postgresql(connection: Connection) -> bool:
@@ -131,7 +137,7 @@ def _drop_keys(connection: Connection, table: Table, retired: frozenset[tuple[st
 
 def _alter(connection: Connection, table: Table) -> None:
     """Every column in one statement, which a server does whole or not at all."""
-    stored = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    stored = _column_names(connection, table.name)
     compiler: Any = CreateTable(table).compile(dialect=connection.dialect)
     parts: list[str] = []
     for column in table.columns:

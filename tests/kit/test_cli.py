@@ -110,7 +110,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["certify"], "which store? dendrux certify sqlite, or dendrux certify module:Class"),
         (["certify", "postgresql"], "a store for postgresql is not part of this version; use sqlite, or module:Class"),
-        (["certify", "my_store"], "'my_store' names no store; use sqlite, or module:Class such as my_store:MyStore"),
+        (
+            ["certify", "my_store"],
+            "'my_store' names no store; use sqlite, postgresql, mysql, mariadb, or module:Class such",
+        ),
         (["certify", "no.such:Store"], "cannot import no.such: ModuleNotFoundError: No module named 'no'"),
         (["certify", "kit.broken:Store"], "kit.broken has no Store; its stores are SQLiteStateStore, Unfenced"),
         (["certify", "kit.tiny:Fake"], "kit.tiny:Fake is no subclass of SQLStateStore; certify other stores with"),

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from dendrux.db.models import Base
-from migrations.databases import FAMILIES, database, on
+from migrations.databases import FAMILIES, database, on, stop_servers
 from migrations.introspection import schema
 
 
@@ -15,15 +16,16 @@ def family(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(family, tmp_path):
+def url(family, tmp_path, fresh_schemas):
     """An empty database of each family."""
     with database(family, tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def fresh_schemas() -> dict[str, Any]:
-    return {}
+def fresh_schemas() -> Iterator[dict[str, Any]]:
+    yield {}
+    stop_servers()
 
 
 @pytest.fixture

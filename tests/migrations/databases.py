@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -11,25 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import NullPool, make_url, text
+from sqlalchemy import NullPool, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-SERVERS = {
-    "postgresql": ("DENDRUX_TEST_POSTGRESQL_URL", "postgresql+asyncpg://postgres@127.0.0.1:5432/postgres"),
-    "mariadb": ("DENDRUX_TEST_MARIADB_URL", "mysql+asyncmy://root@127.0.0.1:3306/mysql"),
-    "mysql": ("DENDRUX_TEST_MYSQL_URL", "mysql+asyncmy://root@127.0.0.1:33306/mysql"),
-}
-FAMILIES = ("sqlite", *SERVERS)
+from dendrux.testing.databases import NotFound, Server, find
+from dendrux.testing.scratch import scratch
+
+FAMILIES = ("sqlite", "postgresql", "mariadb", "mysql")
 _NUMBERS = count()
 
 
-def on(url: str, work: Any, *, transaction: bool = True) -> Any:
+def on(url: str, work: Any) -> Any:
     """What a function of a synchronous connection answers; committed when it returns."""
 
     async def run() -> Any:
-        options: dict[str, Any] = {} if transaction else {"isolation_level": "AUTOCOMMIT"}
-        engine = create_async_engine(url, poolclass=NullPool, **options)
+        engine = create_async_engine(url, poolclass=NullPool)
         try:
             async with engine.connect() as connection:
                 answer = await connection.run_sync(work)
@@ -41,33 +37,45 @@ def on(url: str, work: Any, *, transaction: bool = True) -> Any:
     return asyncio.run(run())
 
 
-def statement(url: str, sql: str, *, transaction: bool = True) -> list[Any]:
+def statement(url: str, sql: str) -> list[Any]:
     """The rows of one statement."""
 
     def work(connection: Connection) -> list[Any]:
         result = connection.execute(text(sql))
         return list(result) if result.returns_rows else []
 
-    return on(url, work, transaction=transaction)
+    return on(url, work)
+
+
+_FOUND: dict[str, Server | str] = {}
+
+
+def server(family: str) -> Server | str:
+    """A server of the family, or why there is none."""
+    if family not in _FOUND:
+        try:
+            _FOUND[family] = find(family)
+        except NotFound as missing:
+            _FOUND[family] = str(missing)
+    return _FOUND[family]
+
+
+def stop_servers() -> None:
+    """Stop what was started for the tests."""
+    for found in _FOUND.values():
+        if isinstance(found, Server):
+            found.stop()
+    _FOUND.clear()
 
 
 @contextmanager
 def database(family: str, directory: Path) -> Iterator[str]:
-    """The URL of an empty database of a family; the test is skipped where no server of it answers."""
+    """The URL of an empty database of a family; the test is skipped where no server of it is found."""
     if family == "sqlite":
         yield f"sqlite+aiosqlite:///{directory / f'{next(_NUMBERS)}.db'}"
         return
-    variable, usual = SERVERS[family]
-    server = os.environ.get(variable, usual)
-    name = f"dendrux_mig_{os.getpid()}_{next(_NUMBERS)}"
-    try:
-        statement(server, f"CREATE DATABASE {name}", transaction=False)
-    except Exception as error:
-        if variable in os.environ:
-            raise
-        pytest.skip(f"no {family} server: {type(error).__name__}")
-    try:
-        yield make_url(server).set(database=name).render_as_string(hide_password=False)
-    finally:
-        force = " WITH (FORCE)" if family == "postgresql" else ""
-        statement(server, f"DROP DATABASE {name}{force}", transaction=False)
+    found = server(family)
+    if isinstance(found, str):
+        pytest.skip(found)
+    with scratch(found) as url:
+        yield url.render_as_string(hide_password=False)

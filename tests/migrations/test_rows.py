@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert
 
 from dendrux.db.migrate import activate, migrate, read_state
 from dendrux.db.session import get_engine
@@ -62,6 +62,40 @@ def test_every_row_is_readable_through_run_store_and_format_2_begins(old):
     state = asyncio.run(read_state(old))
     assert (state.state, state.storage_format) == ("current", "2")
     asyncio.run(read_all(old))
+
+
+@pytest.mark.parametrize("family", ["postgresql"], indirect=True)
+def test_characters_that_postgresql_marks(url):
+    """The earlier release stored U+0000 in documents and U+001A anywhere, which this one writes in another way."""
+    nasty = {"a\0": ["\0", "\x1a", "\x1aA", "\x1aB", r"\u0000"]}
+
+    def populate(connection):
+        older.populate(connection)
+        runs, traces = (older.earlier.metadata.tables[name] for name in ("agent_runs", "react_traces"))
+        connection.execute(insert(runs).values(older.run("01NASTY", "error", meta=nasty, error="\x1aB")))
+        connection.execute(
+            insert(traces).values(
+                older.row(
+                    "01TRACEN",
+                    "01NASTY",
+                    role="user",
+                    content="\x1aA",
+                    order_index=0,
+                    meta=nasty,
+                    updated_at=older.at(1),
+                )
+            )
+        )
+
+    async def read():
+        async with opened(url) as (reader, _):
+            (trace,) = await reader.get_traces("01NASTY")
+            run = await reader.get_run("01NASTY")
+            return run.error, trace.content, trace.meta
+
+    on(url, populate)
+    asyncio.run(migrate(url))
+    assert asyncio.run(read()) == ("\x1aB", "\x1aA", nasty)
 
 
 async def read_all(url):
@@ -120,12 +154,16 @@ async def carry_on(store):
     assert (made.run_id, made.outcome, made.format) == ("new", "created", 2)
 
 
+ORPHAN = """
+INSERT INTO react_traces (id, agent_run_id, role, content, order_index, created_at, updated_at)
+VALUES ('orphan', 'missing', 'user', 'x', 0, '2025-01-01 00:00:00.000000', '2025-01-01 00:00:00.000000')"""
+
+
 def test_rows_of_missing_runs_and_columns_of_others_stay(tmp_path):
     url = f"sqlite+aiosqlite:///{tmp_path / 'old.db'}"
     on(url, older.populate)
     for sql in (
-        "INSERT INTO react_traces (id, agent_run_id, role, content, order_index, created_at, updated_at) "
-        "VALUES ('orphan', 'missing', 'user', 'x', 0, '2025-01-01 00:00:00.000000', '2025-01-01 00:00:00.000000')",
+        ORPHAN,
         "ALTER TABLE agent_runs ADD COLUMN billed INTEGER",
         "UPDATE agent_runs SET billed = 7",
         "CREATE INDEX billing ON agent_runs (billed)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -325,3 +325,8 @@ def _checks_documents(*_: object, dialect: Any, **_facts: object) -> bool:
 
 
 _set_mysql_options()
+
+META_INDEX: Final = (
+    "CREATE INDEX IF NOT EXISTS ix_agent_runs_meta ON agent_runs USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
+)
+"""PostgreSQL only."""

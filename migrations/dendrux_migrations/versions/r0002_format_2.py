@@ -29,4 +29,7 @@ RETIRED: Final = Retired(
 
 def upgrade() -> None:
     """Alter or rebuild every table, and fill the columns that old rows lack."""
-    converge(op.get_bind(), format_2.metadata, RETIRED)
+    connection = op.get_bind()
+    converge(connection, format_2.metadata, RETIRED)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(format_2.META_INDEX)

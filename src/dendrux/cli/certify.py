@@ -10,11 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, check_url, require_testkit, store_named
+from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, require_testkit, store_named
+from dendrux.cli.targets import Target, target
 
 HELP = "certify a store: run every contract on it and print the verdict"
 OUTSIDE: Final = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Settings of the user's own pytest runs, which have no say here."""
+
+LOOPS: Final = "[pytest]\nasyncio_default_fixture_loop_scope = {scope}\nasyncio_default_test_loop_scope = {scope}\n"
+"""Connections that are kept from one contract to the next keep their loop."""
 
 
 def add_to(commands: Any) -> None:
@@ -55,9 +59,8 @@ def run(given: argparse.Namespace) -> int:
     if given.store is None:
         raise Problem("which store? dendrux certify sqlite, or dendrux certify module:Class")
     store_class = store_named(given.store)
-    check_url(store_class, given.url)
-    with TemporaryDirectory() as folder:
-        return certify(store_class, given, Path(folder).resolve())
+    with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
+        return certify(store_class, database, given, Path(folder).resolve())
 
 
 def show_contracts() -> int:
@@ -72,17 +75,19 @@ def show_contracts() -> int:
     return 0
 
 
-def certify(store_class: Any, given: argparse.Namespace, folder: Path) -> int:
+def certify(store_class: Any, database: Target, given: argparse.Namespace, folder: Path) -> int:
     """Run pytest with the kit and fixtures of our own, and nothing of the user's."""
     import pytest
 
     from dendrux.testing.fixtures import fixtures_for
     from dendrux.testing.progress import Progress
+    from dendrux.testing.workshop import Engines
 
+    engines = Engines(store_class, database.url, folder, ours=database.ours)
+    scope = "session" if engines.lasting else "function"
     settings = folder / "pytest.ini"
-    settings.write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n", encoding="utf-8")
-    where = "temporary SQLite files" if given.url is None else "the database of --url"
-    print(f"certifying {store_class.__name__} on {where}", flush=True)
+    settings.write_text(LOOPS.format(scope=scope), encoding="utf-8")
+    print(f"certifying {store_class.__name__} on {database.where}", flush=True)
     arguments = [
         f"--rootdir={folder}",
         f"--config-file={settings}",
@@ -102,6 +107,6 @@ def certify(store_class: Any, given: argparse.Namespace, folder: Path) -> int:
     for name in OUTSIDE:
         os.environ.pop(name, None)
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
-    code = pytest.main(arguments, plugins=[fixtures_for(store_class, given.url, folder), Progress(Path.cwd())])
+    code = pytest.main(arguments, plugins=[fixtures_for(engines), Progress(Path.cwd())])
     sys.stdout.flush()
     return 0 if code == pytest.ExitCode.OK else 1

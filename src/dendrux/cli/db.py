@@ -11,9 +11,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dendrux.cli.problems import Problem, check_reachable, usable_dialect
+from dendrux.cli.problems import Problem
+from dendrux.cli.targets import family, read_url, require_driver
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from dendrux.db.migrate import SchemaState
 
 HELP = "prepare, look at and activate the schema of a database"
@@ -118,7 +121,7 @@ def run(given: argparse.Namespace) -> int:
     return code
 
 
-def database_of(option: str | None) -> str:
+def database_of(option: str | None) -> URL:
     """The URL of the option or of the variable, usable for schema work and reachable.
 
     Refuses: Problem without one, and for a database that has no revisions.
@@ -129,20 +132,21 @@ def database_of(option: str | None) -> str:
     url = option if option is not None else os.environ.get(URL_VARIABLE)
     if not url:
         raise Problem(f"which database? give its SQLAlchemy URL with --url, or in the variable {URL_VARIABLE}")
-    dialect = usable_dialect(url, source)
+    parsed, dialect = read_url(url, source)
     if dialect.name not in FAMILIES:
         raise Problem(
             f"{source} is for {dialect.name}, and there are revisions for {', '.join(FAMILIES)} only: create its "
             "schema with Base.metadata.create_all"
         )
+    require_driver(dialect, source)
     if dialect.name != "sqlite":
-        asyncio.run(check_reachable(url, source))
-    elif _in_memory(url):
+        asyncio.run(family(parsed, source))
+    elif _in_memory(parsed):
         raise Problem(f"{source} names a database in memory, which is gone when this command ends")
-    return url
+    return parsed
 
 
-def _in_memory(url: str) -> bool:
+def _in_memory(url: URL) -> bool:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     from dendrux.db.session import is_memory
@@ -163,7 +167,7 @@ def _reason(error: Exception) -> str:
 Answer = tuple[int, dict[str, Any], list[str]]
 
 
-async def _migrate(given: argparse.Namespace, url: str) -> Answer:
+async def _migrate(given: argparse.Namespace, url: URL) -> Answer:
     from dendrux.db.migrate import migrate
 
     before, after = await migrate(url, wait_s=given.wait)
@@ -177,7 +181,7 @@ async def _migrate(given: argparse.Namespace, url: str) -> Answer:
     return 0, facts, lines
 
 
-async def _check(_given: argparse.Namespace, url: str) -> Answer:
+async def _check(_given: argparse.Namespace, url: URL) -> Answer:
     from dendrux.db.migrate import read_state
 
     state = await read_state(url)
@@ -185,7 +189,7 @@ async def _check(_given: argparse.Namespace, url: str) -> Answer:
     return code, asdict(state), [MEANING[state.state], *_lacking(state)]
 
 
-async def _status(_given: argparse.Namespace, url: str) -> Answer:
+async def _status(_given: argparse.Namespace, url: URL) -> Answer:
     from dendrux.db.migrate import read_state
 
     state = await read_state(url)
@@ -199,7 +203,7 @@ async def _status(_given: argparse.Namespace, url: str) -> Answer:
     return 0, asdict(state), [*lines, *_lacking(state)]
 
 
-async def _activate(given: argparse.Namespace, url: str) -> Answer:
+async def _activate(given: argparse.Namespace, url: URL) -> Answer:
     from dendrux.db.migrate import activate
 
     before, after = await activate(url, wait_s=given.wait)
@@ -224,7 +228,7 @@ def _lacking(state: SchemaState) -> list[str]:
     return [f"missing         {', '.join(state.missing[:5])}{f' and {more} more' if more > 0 else ''}"]
 
 
-ACTIONS: Final[dict[str, Callable[[argparse.Namespace, str], Coroutine[Any, Any, Answer]]]] = {
+ACTIONS: Final[dict[str, Callable[[argparse.Namespace, URL], Coroutine[Any, Any, Answer]]]] = {
     "migrate": _migrate,
     "check": _check,
     "status": _status,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Iterable
@@ -12,12 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Dialect
-
     from dendrux.store import SQLStateStore
 
-STORE_HELP: Final = "sqlite, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
-URL_HELP: Final = "SQLAlchemy URL of a database to use as it is; nothing in it is dropped (default: temporary files)"
+BUILT_IN: Final = ("sqlite", "postgresql", "mysql", "mariadb")
+"""Names of built-in stores."""
+STORE_HELP: Final = (
+    f"{', '.join(BUILT_IN)}, or module:Class for a SQLStateStore subclass of yours (found from the current directory)"
+)
+URL_HELP: Final = (
+    "SQLAlchemy URL of a database to use as it is; nothing of yours in it is dropped (default: temporary files for "
+    "SQLite; for another database a new one on a server that is found)"
+)
 REQUIRED_HOOKS: Final = (
     "insert_if_absent_stmt",
     "upsert_setting",
@@ -27,8 +31,6 @@ REQUIRED_HOOKS: Final = (
     "json_patch_expr",
 )
 """Hooks without a default."""
-LATER: Final = ("postgresql", "mysql", "mariadb")
-"""Names of built-in stores that later versions have."""
 
 
 class Problem(Exception):
@@ -44,19 +46,19 @@ def require_testkit() -> None:
 
 def store_named(name: str) -> type[SQLStateStore]:
     """The store class that the command line names."""
-    from dendrux.store import SQLiteStateStore, SQLStateStore
+    from dendrux.store import SQLStateStore, factory
 
-    if name == "sqlite":
-        return SQLiteStateStore
-    if name in LATER:
-        raise Problem(f"a store for {name} is not part of this version; use sqlite, or module:Class")
+    if name in BUILT_IN:
+        if name not in factory.BUILT_IN:
+            raise Problem(f"a store for {name} is not part of this version; use sqlite, or module:Class")
+        return factory.BUILT_IN[name]
     module_name, colon, class_name = name.partition(":")
     if "/" in module_name or module_name.startswith("."):
         raise Problem(
             f"{module_name} is a path; name a module that Python can import from here, such as my_store:MyStore"
         )
     if not colon or not module_name or not class_name:
-        raise Problem(f"{name!r} names no store; use sqlite, or module:Class such as my_store:MyStore")
+        raise Problem(f"{name!r} names no store; use {', '.join(BUILT_IN)}, or module:Class such as my_store:MyStore")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -86,56 +88,3 @@ def stores_in(module: object, base: type) -> list[str]:
 def listed(names: Iterable[str]) -> str:
     """Names in a sentence."""
     return ", ".join(sorted(names))
-
-
-def check_url(store_class: type[SQLStateStore], url: str | None) -> None:
-    """Whether this store can work on this database, before anything starts."""
-    accepted = store_class.dialect_names
-    if url is None:
-        if accepted and "sqlite" not in accepted:
-            raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}: give a database with --url")
-        return
-    dialect = usable_dialect(url, "--url")
-    if accepted and dialect.name not in accepted:
-        raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
-    asyncio.run(check_reachable(url, "--url"))
-
-
-def usable_dialect(url: str, source: str) -> Dialect:
-    """The dialect of a URL whose async driver is installed; `source` is what the user knows the URL by."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
-    try:
-        dialect = make_url(url).get_dialect()()
-    except NoSuchModuleError:
-        raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
-    except ArgumentError:
-        raise Problem(
-            f"{source} is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database"
-        ) from None
-    try:
-        dialect.import_dbapi()
-    except ImportError as error:
-        raise Problem(f"the driver of {source} is not installed: {error}") from None
-    if not dialect.is_async:
-        raise Problem(f"{source} must name an async driver, such as {dialect.name}+...: stores are asynchronous")
-    return dialect
-
-
-async def check_reachable(url: str, source: str) -> None:
-    """One connection, so that a database nobody can reach is said once and not by every contract."""
-    from sqlalchemy.exc import SQLAlchemyError
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    engine = create_async_engine(url)
-    try:
-        async with engine.connect():
-            return
-    except (SQLAlchemyError, OSError) as error:
-        reason = type(getattr(error, "orig", None) or error).__name__
-        raise Problem(
-            f"the database of {source} cannot be opened ({reason}): check that it exists and is running"
-        ) from None
-    finally:
-        await engine.dispose()

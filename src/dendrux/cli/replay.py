@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, check_url, require_testkit, store_named
+from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, require_testkit, store_named
+from dendrux.cli.targets import Target, target
 
 if TYPE_CHECKING:
     from dendrux.store import SQLStateStore
@@ -42,20 +43,20 @@ def run(given: argparse.Namespace) -> int:
     except ValueError as error:
         raise Problem(f"{given.file} holds no program: {error}") from None
     store_class = store_named(given.store)
-    check_url(store_class, given.url)
-    with TemporaryDirectory() as folder:
-        replayed = asyncio.run(replay_on(recording, store_class, given.url, Path(folder)))
+    with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
+        replayed = asyncio.run(replay_on(recording, store_class, database, Path(folder)))
     show(recording, replayed)
     return 0 if replayed.agrees else 1
 
 
-async def replay_on(recording: Recording, store_class: type[SQLStateStore], url: str | None, folder: Path) -> Replayed:
+async def replay_on(recording: Recording, store_class: type[SQLStateStore], database: Target, folder: Path) -> Replayed:
     """Replay on a store of this class."""
     from dendrux.testing.bench import Missing
     from dendrux.testing.replay import replay
-    from dendrux.testing.workshop import Engines, Workshop, url_of
+    from dendrux.testing.workshop import Engines, Workshop
 
-    workshop = Workshop(Engines(store_class, url_of(url), folder))
+    engines = Engines(store_class, database.url, folder, ours=database.ours)
+    workshop = Workshop(engines)
     bench = workshop.bench()
     try:
         return await replay(recording.program, bench)
@@ -64,6 +65,7 @@ async def replay_on(recording: Recording, store_class: type[SQLStateStore], url:
     finally:
         await bench.close()
         await workshop.close()
+        await engines.close()
 
 
 def show(recording: Recording, replayed: Replayed) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from sqlalchemy import Column, ForeignKeyConstraint, Index, Table, UniqueConstraint, inspect
 from sqlalchemy.engine import Connection, Inspector
 
-from dendrux.db.models import metadata
+from dendrux.db.models import agent_runs, metadata
+
+META_INDEX_NAME: Final = "ix_agent_runs_meta"
+"""The index that is on PostgreSQL only."""
 
 
 def missing(connection: Connection) -> list[str]:
@@ -40,6 +44,8 @@ def _of(inspector: Inspector, table: Table) -> Iterator[str]:
     for index in sorted(table.indexes, key=lambda each: str(each.name)):
         if index.name not in indexes or (_plain(index) and indexes[index.name] != index.columns.keys()):
             yield str(index.name)
+    if table is agent_runs and inspector.dialect.name == "postgresql" and META_INDEX_NAME not in indexes:
+        yield META_INDEX_NAME
 
 
 def _plain(index: Index) -> bool:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -357,3 +358,10 @@ def _activate_new_schema(_target: MetaData, connection: Connection, *, tables: S
 
 
 event.listen(metadata, "after_create", _activate_new_schema)
+
+META_INDEX: Final = DDL(  # type: ignore[no-untyped-call]
+    "CREATE INDEX ix_agent_runs_meta ON %(fullname)s USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
+).execute_if(dialect="postgresql")
+"""What containment in the metadata of runs is looked up in. Only PostgreSQL has it; results never depend on it."""
+
+event.listen(agent_runs, "after_create", META_INDEX)

@@ -21,19 +21,25 @@ BUSY_TIMEOUT_S: Final = 5.0
 UTC_SESSION: Final = "SET time_zone = '+00:00'"
 """What a MySQL or MariaDB session of `get_engine` begins with."""
 
+COMMITTED: Final = "READ COMMITTED"
+"""The isolation level of a server's transactions, whatever the server's own default is."""
+
 
 def get_engine(url: str | URL, **options: Any) -> AsyncEngine:
     """An engine that a store can use as it is. The caller owns it and disposes it.
 
     Ensures: on SQLite every connection checks foreign keys, syncs fully and waits a bounded time for locks; a file is
-    in WAL mode; the schema is prepared on first connection, also when several processes start at once. On MySQL and
-    MariaDB every session reads committed rows and is in UTC, unless the options say otherwise. Other databases get a
-    plain engine. Prepare the schema of a server with `dendrux db migrate` or `Base.metadata.create_all`.
+    in WAL mode; the schema is prepared on first connection, also when several processes start at once. On servers
+    every transaction reads committed rows, and on MySQL and MariaDB the session is in UTC, unless the options say
+    otherwise. Other databases get a plain engine. Prepare the schema of a server with `dendrux db migrate` or
+    `Base.metadata.create_all`.
     """
     made = make_url(url)
     if made.get_backend_name() in ("mysql", "mariadb"):
         connect_args = {"init_command": UTC_SESSION, **options.pop("connect_args", {})}
-        return create_async_engine(made, connect_args=connect_args, **{"isolation_level": "READ COMMITTED", **options})
+        return create_async_engine(made, connect_args=connect_args, **{"isolation_level": COMMITTED, **options})
+    if made.get_backend_name() == "postgresql":
+        return create_async_engine(made, **{"isolation_level": COMMITTED, **options})
     if made.get_backend_name() != "sqlite":
         return create_async_engine(made, **options)
     connect_args = {"timeout": BUSY_TIMEOUT_S, **options.pop("connect_args", {})}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, DateTime, Numeric, String, Text, cast
+from sqlalchemy import BindParameter, DateTime, Numeric, String, Text, cast, type_coerce
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from dendrux.vocabulary import MONEY_MAX
 
@@ -62,6 +63,56 @@ def money(amount: Decimal | float | int) -> Decimal:
     raise ValueError("must be a finite amount of at least 0 and at most 10^11")
 
 
+# -- U+0000 where the database cannot store it ------------------------------------------------------------------------
+
+_MARK: Final = "\x1a"
+_MARKED: Final = re.compile(f"{_MARK}([AB])")
+_ESCAPE: Final = re.compile(r"\\(?:u0000|u001a|.)", re.DOTALL)
+_MARKED_ESCAPE: Final = re.compile(r"\\(?:u001[aA][AB]|.)", re.DOTALL)
+_ENCODED: Final = {r"\u001a": r"\u001aA", r"\u0000": r"\u001aB"}
+_DECODED: Final = {"A": r"\u001a", "B": r"\u0000"}
+
+
+def lacks_nul(dialect: Dialect) -> bool:
+    """Whether this database refuses U+0000 in text, and in the strings and keys of a document it converts."""
+    return dialect.name == "postgresql"
+
+
+def encoded_text(text: str) -> str:
+    """Text without U+0000: U+001A becomes U+001A `A`, U+0000 becomes U+001A `B`."""
+    return text.replace(_MARK, _MARK + "A").replace("\0", _MARK + "B")
+
+
+def decoded_text(text: str) -> str:
+    """The text that `encoded_text` was given; a mark that no encoding wrote stays."""
+    return _MARKED.sub(lambda found: _MARK if found[1] == "A" else "\0", text) if _MARK in text else text
+
+
+def encoded_document(text: str) -> str:
+    """A document of `dumps` with every string and key of it as `encoded_text`: both characters stand as escapes."""
+    if r"\u00" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _ENCODED.get(found[0], found[0]), text)
+
+
+def decoded_document(text: str) -> str:
+    """The document that `encoded_document` was given."""
+    if r"\u001" not in text:
+        return text
+    # An escape is taken whole, so that an escaped backslash before these letters is no escape of theirs.
+    return _MARKED_ESCAPE.sub(lambda found: found[0] if len(found[0]) == 2 else _DECODED[found[0][-1]], text)
+
+
+class _JsonText(UserDefinedType[str]):
+    """The type `json` of PostgreSQL, which keeps a document's text."""
+
+    cache_ok = True
+    render_bind_cast = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "JSON"
+
+
 def on_mysql(dialect: Dialect) -> bool:
     """Whether the server is MySQL or MariaDB, whatever the engine's URL calls it."""
     return dialect.name in ("mysql", "mariadb")
@@ -85,17 +136,25 @@ class Word(TypeDecorator[str]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if on_mysql(dialect):
             return mysql.VARCHAR(self.length, charset="utf8mb4", collation=exact_collation(dialect))
-        return dialect.type_descriptor(String(self.length))
+        # On PostgreSQL a database's default may be a language's, whose order another version of its library changes.
+        collation = "C" if dialect.name == "postgresql" else None
+        return dialect.type_descriptor(String(self.length, collation=collation))
 
 
 class Prose(TypeDecorator[str]):
-    """Free text of any length."""
+    """Free text of any length and any characters."""
 
     impl = Text
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return encoded_text(value) if value is not None and lacks_nul(dialect) else value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return decoded_text(value) if value is not None and lacks_nul(dialect) else value
 
 
 def _long_text(dialect: Dialect) -> TypeEngine[Any]:
@@ -114,13 +173,24 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if lacks_nul(dialect):
+            return dialect.type_descriptor(_JsonText())
         return _long_text(dialect) if on_mysql(dialect) else dialect.type_descriptor(Text())
 
+    def column_expression(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """As text also where a driver that is given `json` would parse it, with whatever the application configured."""
+        as_json = isinstance(self.impl_instance, _JsonText)
+        return type_coerce(cast(column, Text()), self) if as_json else column
+
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        return None if value is None else dumps(value)
+        if value is None:
+            return None
+        return encoded_document(dumps(value)) if lacks_nul(dialect) else dumps(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else loads(value)
+        if value is None:
+            return None
+        return loads(decoded_document(value) if lacks_nul(dialect) else value)
 
 
 class _Microseconds(mysql.DATETIME):

@@ -1,9 +1,9 @@
 """A statement-level gate: one call waits between two of its statements while others run.
 
-A parked call holds whatever its transaction holds. A call that runs meanwhile is blocked when it met a lock, or when it
-has sent nothing for `STILL_S`; then the parked call goes on. Taking a slow call for a blocked one is harmless: the two
-overlap all the same. Nothing here decides what is right: the answers go
-to the linearizability check.
+A parked call holds whatever its transaction holds. A call that runs meanwhile is blocked when it met a lock, when the
+server says that it waits for one, or, where no server can be asked, when it has sent nothing for `STILL_S`; then the
+parked call goes on. Taking a slow call for a blocked one is harmless: the two overlap all the same. Nothing here
+decides what is right: the answers go to the linearizability check.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from typing import Any, NamedTuple
 from sqlalchemy.util import await_only
 
 from dendrux.lab.seam import Seam, watching
+from dendrux.lab.waits import Waits, session_of, waits_of
 from dendrux_model.linearize import Call
 from dendrux_model.outcomes import Outcome
 from dendrux_model.programs import Do
 
 STILL_S = 0.01
-"""A call that sends no statement for this long counts as blocked by the parked one."""
+"""A call that sends no statement for this long counts as blocked by the parked one, where no server can be asked."""
+POLL_S = 0.002
+"""How often a server is asked about a call that sends no statement."""
+DOUBT_S = 0.25
+"""A call that the server does not call blocked, and that sends nothing for this long, waits for something else."""
 HUNG_AFTER_S = 60.0
 """Calls that have not ended by then, with nobody parked, hang."""
 
@@ -47,6 +52,8 @@ class Branch:
         self.parked = asyncio.Event()
         self.may_go = asyncio.Event()
         self.met_a_lock = asyncio.Event()
+        self.session: int | None = None
+        """The server's number for the connection of its last statement."""
         self.invoked = 0
         self.returned = 0
 
@@ -64,6 +71,7 @@ class Gate:
     def before_statement(self, seam: Seam, connection: Any, statement: str) -> None:
         branch = Branch.current.get()
         if branch is not None:
+            branch.session = session_of(connection)
             branch.reach()
 
     def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
@@ -125,7 +133,7 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
             for lane in others:
                 tasks.append(asyncio.ensure_future(run(lane)))
                 if first.parked.is_set():
-                    await until_blocked(lane, tasks[-1])
+                    await until_blocked(lane, tasks[-1], waits_of(lane.store))
             held_up = [lane.passed <= 1 and not task.done() for lane, task in zip(others, tasks[1:], strict=True)]
             locked_out = first.parked.is_set() and all(held_up)
             first.may_go.set()
@@ -147,12 +155,19 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
     return Parked(history, first.parked.is_set(), settled + 1)
 
 
-async def until_blocked(lane: Branch, task: asyncio.Task[Any]) -> None:
-    """Wait until the call has ended, met a lock, or stands still."""
-    passed = -1
-    while not task.done() and not lane.met_a_lock.is_set() and lane.passed != passed:
-        passed = lane.passed
-        await either(task, lane.met_a_lock, STILL_S)
+async def until_blocked(lane: Branch, task: asyncio.Task[Any], waits: Waits | None) -> None:
+    """Wait until the call has ended, met a lock, waits for one in its server's eyes, or stands still."""
+    loop = asyncio.get_running_loop()
+    patience, pause = (0.0, STILL_S) if waits is None else (DOUBT_S, POLL_S)
+    passed, since = -1, loop.time()
+    while not task.done() and not lane.met_a_lock.is_set():
+        if waits is not None and lane.passed == passed and await waits.blocked(lane.session):
+            return
+        if lane.passed != passed:
+            passed, since = lane.passed, loop.time()
+        elif loop.time() - since >= patience:
+            return
+        await either(task, lane.met_a_lock, pause)
 
 
 async def either(task: asyncio.Task[Any], event: asyncio.Event, timeout: float | None = None) -> None:

@@ -31,6 +31,7 @@ from dendrux.store.base import SQLStateStore
 from dendrux.store.blobaccess import BlobAccessor
 from dendrux.store.capabilities import StoreCapabilities, validate_capabilities
 from dendrux.store.dialects.mysql import MySQLStateStore
+from dendrux.store.dialects.postgresql import PostgresStateStore
 from dendrux.store.dialects.sqlite import SQLiteStateStore
 from dendrux.store.factory import store_for_engine
 from dendrux.store.hookvalues import (
@@ -103,6 +104,7 @@ __all__ = [
     "PausePair",
     "PendingCall",
     "PendingWork",
+    "PostgresStateStore",
     "ReplayedToolCalls",
     "RunControl",
     "RunDetail",

@@ -150,6 +150,11 @@ class Attempts:
             if tx.connection is not None and not self.reading:
                 await self._commit(tx)
             return answer
+        except Failure as failure:
+            # The driver need not have noticed, and a pool would hand out the same connection again.
+            if failure.error.kind == DbErrorKind.CONNECTION_LOST and tx.connection is not None:
+                await tx.undisturbed(discard(self.store, tx.connection))
+            raise
         finally:
             self.current = None
             if tx.connection is not None:

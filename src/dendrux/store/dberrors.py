@@ -25,17 +25,28 @@ TIMEOUT, LOST, LARGE, OTHER = (
 )
 
 SQLSTATES: Final = {
-    "23505": UNIQUE,
-    "40001": DEADLOCK,
-    "40P01": DEADLOCK,
-    "55P03": TIMEOUT,
-    "57P01": LOST,
-    "57P02": LOST,
-    "57P03": LOST,
-    "25006": LOST,  # a read-only server: a primary that was demoted
-    "54000": LARGE,
+    "23505": UNIQUE,  # unique_violation
+    "40001": DEADLOCK,  # serialization_failure
+    "40P01": DEADLOCK,  # deadlock_detected
+    "55P03": TIMEOUT,  # lock_not_available: lock_timeout ran out
+    "57014": TIMEOUT,  # query_canceled: statement_timeout ran out, or an operator cancelled
+    "57P01": LOST,  # admin_shutdown
+    "57P02": LOST,  # crash_shutdown
+    "57P03": LOST,  # cannot_connect_now: starting up, shutting down, or recovering
+    "57P04": LOST,  # database_dropped
+    "57P05": LOST,  # idle_session_timeout
+    "25P03": LOST,  # idle_in_transaction_session_timeout
+    "25P04": LOST,  # transaction_timeout
+    "25006": LOST,  # read_only_sql_transaction: a primary that was demoted
+    "53300": LOST,  # too_many_connections
+    "0A000": LOST,  # feature_not_supported: a plan this connection prepared before a migration; no statement of ours
+    "54000": LARGE,  # program_limit_exceeded
+    "54001": LARGE,  # statement_too_complex
+    "54023": LARGE,  # too_many_arguments
 }
-"""Class 08 is a lost connection as a whole."""
+"""What PostgreSQL calls an error (its manual, appendix "PostgreSQL Error Codes"). Class 08, connection_exception, is a
+lost connection as a whole. A kind LOST also means that the connection is not used again.
+"""
 
 ERRNOS: Final = {
     1062: UNIQUE,
@@ -87,13 +98,31 @@ def _embedded(orig: Any) -> DbError | None:
     return DbError(kind, constraint, getattr(orig, "sqlite_errorname", None) or str(code))
 
 
+def sqlstate_of(exc: BaseException) -> str | None:
+    """The five characters by which a server names its error, from whichever layer of the exception has them."""
+    orig = exc.orig if isinstance(exc, DBAPIError) else exc
+    for layer in (orig, getattr(orig, "__cause__", None)):
+        state = getattr(layer, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+    return None
+
+
 def _sqlstate(orig: Any) -> DbError | None:
-    state = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
-    if not isinstance(state, str):
+    state = sqlstate_of(orig)
+    if state is None:
         return None
     kind = LOST if state.startswith("08") else SQLSTATES.get(state, OTHER)
-    name = getattr(orig, "constraint_name", None) or getattr(getattr(orig, "__cause__", None), "constraint_name", None)
-    return DbError(kind, name if name in OUR_NAMES else None, state)
+    return DbError(kind, _constraint_name(orig), state)
+
+
+def _constraint_name(orig: Any) -> str | None:
+    """The violated constraint where the driver names it, if it is one of ours."""
+    for layer in (orig, getattr(orig, "__cause__", None), getattr(orig, "diag", None)):
+        name = getattr(layer, "constraint_name", None)
+        if name in OUR_NAMES:
+            return str(name)
+    return None
 
 
 def _errno(orig: Any, exc: BaseException) -> DbError | None:

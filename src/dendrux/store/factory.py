@@ -8,11 +8,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from dendrux.store.base import SQLStateStore
 from dendrux.store.dialects.mysql import MySQLStateStore
+from dendrux.store.dialects.postgresql import PostgresStateStore
 from dendrux.store.dialects.sqlite import SQLiteStateStore
 
 BUILT_IN: Final[dict[str, type[SQLStateStore]]] = {
     "mariadb": MySQLStateStore,
     "mysql": MySQLStateStore,
+    "postgresql": PostgresStateStore,
     "sqlite": SQLiteStateStore,
 }
 """Each built-in class by the dialect name of its engines."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from dendrux.lab.seam import take_off
+from dendrux.lab.waits import forget
 from dendrux_model.programs import Program, Reopen, instances
 
 INSTANCES_MAX = 12
@@ -75,6 +76,7 @@ class Bench:
     async def close(self) -> None:
         """Close every store that was made; engines belong to the fixtures."""
         for store in self.made:
+            await forget(store)
             take_off(store)
             if hasattr(store, "close"):
                 await settled(store.close())

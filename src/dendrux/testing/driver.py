@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, PersistenceError, StoreOutcomeUnknown
@@ -104,6 +105,15 @@ OVER_EVERY_RUN = frozenset({"mark_lease_expired", "get_lease_expired", "sweep_st
 NAMESPACE_LENGTH = 16
 """Code points that the namespace takes of every id: a program's own ids may be this much shorter than the bound."""
 
+SESSION = f"k{secrets.token_hex(4)}"
+"""What every namespace of this process begins with, so that what it has stored can be told from everything else."""
+_PROGRAMS = count()
+
+
+def new_namespace() -> str:
+    """A namespace that no other program has."""
+    return f"{SESSION}{next(_PROGRAMS):06x}-"
+
 
 class ValidationRefused(Exception):
     """What the driver's `validate` raises, to see that it passes through the store untouched."""
@@ -124,7 +134,7 @@ class Driver:
     """Calls operations on one store instance after another, in one namespace."""
 
     def __init__(self, namespace: str | None = None) -> None:
-        self.namespace = namespace or f"k{secrets.token_hex(7)}-"
+        self.namespace = namespace or new_namespace()
         assert len(self.namespace) == NAMESPACE_LENGTH
         self.blobs = BlobNames(self.namespace)
         self.aged = timedelta(0)

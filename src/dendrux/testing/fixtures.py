@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from dendrux.store import SQLStateStore
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
-from dendrux.testing.workshop import Engines, Workshop, in_memory, url_of
+from dendrux.testing.workshop import Engines, Workshop, in_memory
 
 
-def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path) -> ModuleType:
-    """A plugin with every fixture that this class on this database can have."""
+def fixtures_for(engines: Engines) -> ModuleType:
+    """A plugin with every fixture that the class of these engines on their database can have."""
     plugin = ModuleType("dendrux_certify_fixtures")
-    engines = Engines(store_class, url_of(url), folder)
+
+    @pytest_asyncio.fixture(scope="session", loop_scope="session")
+    async def shelf() -> AsyncIterator[Engines]:
+        yield engines
+        await engines.close()
 
     @pytest_asyncio.fixture
-    async def workshop() -> AsyncIterator[Workshop]:
-        made = Workshop(engines)
+    async def workshop(shelf: Engines) -> AsyncIterator[Workshop]:
+        made = Workshop(shelf)
         yield made
         await made.close()
 
@@ -49,6 +51,7 @@ def fixtures_for(store_class: type[SQLStateStore], url: str | None, folder: Path
         injector.close()
 
     found: dict[str, Any] = {
+        "shelf": shelf,
         "workshop": workshop,
         "dendrux_store_factory": dendrux_store_factory,
         "dendrux_live_store_factory": dendrux_store_factory,

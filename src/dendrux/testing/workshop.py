@@ -6,15 +6,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, event, make_url
+from sqlalchemy import URL, delete, event, true
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from dendrux.db.models import Base
+from dendrux.db.models import Base, agent_runs, blobs
 from dendrux.db.session import get_engine, is_memory
 from dendrux.store import SQLiteStateStore, SQLStateStore
 from dendrux.testing.bench import Bench
+from dendrux.testing.driver import SESSION
 from dendrux.testing.inline import kit_engine
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
+from dendrux.vocabulary import TENANT_PREFIX
 
 BACKOFF_S = 0.001
 """First wait of a store of the kit's own that met a lock: the holder is parked in the same loop and goes on at once."""
@@ -24,13 +26,17 @@ class Engines:
     """Engines that outlive one test, so that a statement is compiled once and a schema is made once.
 
     A SQLite engine of ours opens whatever file its test points it at; the file of a new test is a copy of one that
-    `create_all` made.
+    `create_all` made. On the database of a URL an engine keeps its connections, so all tests run in one loop; what a
+    test has stored is deleted after it, because whoever pages over every run would otherwise meet all of it.
     """
 
-    def __init__(self, store_class: type[SQLStateStore], url: URL | None, folder: Path) -> None:
+    def __init__(self, store_class: type[SQLStateStore], url: URL | None, folder: Path, *, ours: bool = False) -> None:
         self.store_class = store_class
         self.url = url
         self.folder = folder
+        self.ours = ours
+        """Whether the database of the URL was made for this, so that everything in it may go."""
+        self.has_schema = False
         self.at_rest: list[AsyncEngine] = []
         self.files: dict[AsyncEngine, Path] = {}
         self.template: Path | None = None
@@ -68,17 +74,43 @@ class Engines:
 
         return engine
 
+    async def prepare(self, engine: AsyncEngine) -> None:
+        """Make the tables that are missing, once; in memory they are gone with the connection."""
+        if not self.has_schema:
+            async with engine.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all)
+            self.has_schema = self.lasting
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the data is on the database of a URL, and there when its connections are gone."""
+        return self.url is not None and not in_memory(self.url)
+
     async def put_back(self, engine: AsyncEngine) -> None:
-        """Close the engine's connections; the next test may run in another event loop."""
-        await engine.dispose()
+        """Let the next test have the engine, with its connections unless one is still in use or they hold the data."""
+        if not self.lasting or engine.pool.checkedout():  # type: ignore[attr-defined]  # of the pools get_engine makes
+            await engine.dispose()
         self.at_rest.append(engine)
+
+    async def clear(self) -> None:
+        """Delete what this process has stored. Rows of a run go with it."""
+        runs = true() if self.ours else agent_runs.c.id.startswith(SESSION)
+        pictures = true() if self.ours else blobs.c.tenant_scope.startswith(TENANT_PREFIX + SESSION)
+        async with self.at_rest[-1].begin() as connection:
+            await connection.execute(delete(agent_runs).where(runs))
+            await connection.execute(delete(blobs).where(pictures))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for engine in self.at_rest:
+            await engine.dispose()
 
 
 class Workshop:
     """Opens the stores of one test and remembers their engines.
 
     Without a URL every store over empty data has a file of its own. With one, the database is used as it is: missing
-    tables are created, rows are added under names of their own and left there.
+    tables are created, rows are added under names of their own and deleted again.
     """
 
     def __init__(self, engines: Engines) -> None:
@@ -91,8 +123,7 @@ class Workshop:
         if self.shelf.url is None:
             return self.store(await self.shelf.fresh_file(), live_updates)
         store = self.store(None, live_updates)
-        async with store._engine.begin() as connection:
-            await connection.run_sync(Base.metadata.create_all)
+        await self.shelf.prepare(store._engine)
         return store
 
     async def another(self, store: SQLStateStore) -> SQLStateStore:
@@ -129,16 +160,13 @@ class Workshop:
         return SqlClock(lambda: self.engines[0])
 
     async def close(self) -> None:
-        """Give every engine back, without connections."""
+        """Give every engine back, and leave no row behind."""
         for engine in self.engines:
             await self.shelf.put_back(engine)
+        if self.engines and self.shelf.lasting:
+            await self.shelf.clear()
 
 
 def in_memory(url: URL | None) -> bool:
     """Whether the data is one connection's: another engine would see other data, and a lost connection loses it."""
     return url is not None and is_memory(create_async_engine(url))
-
-
-def url_of(text: str | None) -> URL | None:
-    """A URL with its password, or None."""
-    return None if text is None else make_url(text)

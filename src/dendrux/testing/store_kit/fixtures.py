@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import secrets
 from typing import Any, Final
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from dendrux.lab.seam import engine_of
 from dendrux.store import SQLStateStore
 from dendrux.testing.bench import Bench, kind, settled
+from dendrux.testing.driver import new_namespace
 from dendrux.testing.peers import NoPeer, pair
 from dendrux.testing.store_kit.obligations import (
     CLOCK,
@@ -101,7 +101,7 @@ async def declaration_of(bench: Bench, fixtures: frozenset[str]) -> Declaration:
 async def format_of(store: Any) -> int | None:
     """The storage format of a run that this store creates; None when it creates none, which contracts will say."""
     try:
-        created = await store.create_run(f"k{secrets.token_hex(7)}-format", "format")
+        created = await store.create_run(f"{new_namespace()}format", "format")
     except Exception:
         return None
     found = getattr(created, "format", None)

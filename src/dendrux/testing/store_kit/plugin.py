@@ -10,6 +10,8 @@ from typing import Any, Final
 import pytest
 
 from dendrux.lab.seam import engine_of
+from dendrux.store.factory import BUILT_IN
+from dendrux.testing.scratch import PREFIX
 from dendrux.testing.store_kit import report
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import Checked, Finding, check, unchecked
@@ -232,8 +234,11 @@ def settings_of(config: pytest.Config) -> Settings:
 
 def named(declaration: Declaration, store: Any) -> str:
     """How a command line names this store."""
-    name = f"{declaration.module}:{declaration.name}"
-    if name == "dendrux.store.dialects.sqlite:SQLiteStateStore":
-        return "sqlite"
     engine = engine_of(store)
-    return name if engine is None or engine.dialect.name == "sqlite" else f"{name} --url URL"
+    database = "sqlite" if engine is None else engine.dialect.name
+    if getattr(getattr(engine, "dialect", None), "is_mariadb", False):
+        database = "mariadb"
+    built_in = type(store) is BUILT_IN.get(database)
+    name = database if built_in else f"{declaration.module}:{declaration.name}"
+    ours = database == "sqlite" or str(engine.url.database).startswith(PREFIX)
+    return name if ours else f"{name} --url URL"

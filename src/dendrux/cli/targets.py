@@ -1,0 +1,126 @@
+"""The database that a command works on: the one of --url, temporary SQLite files, or a new one on a server it finds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from dendrux.cli.problems import Problem
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+    from sqlalchemy.engine import Dialect
+
+    from dendrux.store import SQLStateStore
+
+EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
+"""The extra that brings a driver."""
+
+
+class Target(NamedTuple):
+    """A database."""
+
+    url: URL | None
+    """None: temporary SQLite files."""
+    where: str
+    """How people are told about it; holds no URL."""
+    ours: bool = False
+    """It was made for the command and goes with it."""
+
+
+@contextmanager
+def target(store_class: type[SQLStateStore], name: str, url: str | None) -> Iterator[Target]:
+    """The database for the store that the command line names `name`. Problem when there is none to work on."""
+    accepted = store_class.dialect_names
+    if url is not None:
+        yield Target(usable(store_class, name, url), "the database of --url")
+    elif name == "sqlite" or (":" in name and (not accepted or "sqlite" in accepted)):
+        yield Target(None, "temporary SQLite files")
+    else:
+        with on_a_server(store_class, (name,) if name in accepted else accepted) as found:
+            yield found
+
+
+@contextmanager
+def on_a_server(store_class: type[SQLStateStore], names: tuple[str, ...]) -> Iterator[Target]:
+    """A new database on the first server of these names that is found."""
+    from dendrux.testing.databases import NAMES, NotFound, find
+    from dendrux.testing.scratch import scratch
+
+    missing = []
+    for name in names:
+        if name not in NAMES:
+            continue
+        try:
+            server = find(name)
+        except NotFound as not_found:
+            missing.append(str(not_found))
+            continue
+        try:
+            with scratch(server) as url:
+                yield Target(url, f"a new database of {server}", ours=True)
+        finally:
+            server.stop()
+        return
+    said = ". ".join(missing) or f"{store_class.__name__} is for {' or '.join(names)}"
+    raise Problem(f"{said}. Give a database with --url")
+
+
+def usable(store_class: type[SQLStateStore], name: str, given: str) -> URL:
+    """The URL, if this store can work on its database: asked before anything starts."""
+    accepted = store_class.dialect_names
+    url, dialect = read_url(given, "--url")
+    if accepted and dialect.name not in accepted:
+        raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
+    require_driver(dialect, "--url")
+    found = asyncio.run(family(url, "--url"))
+    if name in ("mysql", "mariadb") and found != name:
+        raise Problem(f"the server of --url is {found}: certify it as {found}")
+    return url
+
+
+def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
+    """A URL and its dialect; `source` is where the user gave it."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        url = make_url(given)
+        return url, url.get_dialect()
+    except NoSuchModuleError:
+        raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
+    except ArgumentError:
+        raise Problem(
+            f"{source} is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database"
+        ) from None
+
+
+def require_driver(dialect: type[Dialect], source: str) -> None:
+    """The dialect's driver is installed, and asynchronous."""
+    try:
+        dialect.import_dbapi()
+    except ImportError as error:
+        extra = EXTRAS.get(str(error.name))
+        remedy = f'pip install "dendrux[{extra}]" brings it' if extra else "install it"
+        raise Problem(f"the driver of {source} is not installed: {error.name}; {remedy}") from None
+    if not getattr(dialect, "is_async", False):
+        raise Problem(f"{source} must name an async driver, such as {dialect.name}+...: stores are asynchronous")
+
+
+async def family(url: URL, source: str) -> str:
+    """What the database is called, from one connection: one that nobody can reach is said once, not by every test."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    engine = create_async_engine(url)
+    try:
+        async with engine.connect() as connection:
+            return "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
+    except Exception as error:  # noqa: BLE001  # whatever a driver makes of a server it cannot use
+        reason = type(getattr(error, "orig", None) or error).__name__
+        raise Problem(
+            f"the database of {source} cannot be opened ({reason}): check that it exists and is running"
+        ) from None
+    finally:
+        await engine.dispose()

@@ -1,0 +1,46 @@
+"""Databases of their own on the servers that are found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import URL
+
+from dendrux.db.models import Base
+from dendrux.db.session import get_engine
+from dendrux.testing.databases import NotFound, Server, find
+from dendrux.testing.scratch import scratch
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    try:
+        server = find("postgresql")
+    except NotFound as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres(postgres_server: Server) -> Iterator[URL]:
+    """The URL of a database with our tables, for asyncpg."""
+    with scratch(postgres_server) as url:
+        asyncio.run(create(url))
+        yield url
+
+
+async def create(url: URL) -> None:
+    engine = get_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    await engine.dispose()
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+def postgres_url(request: pytest.FixtureRequest, postgres: URL) -> URL:
+    """The same for each driver."""
+    pytest.importorskip(request.param)
+    return postgres.set(drivername=f"postgresql+{request.param}")
