@@ -87,9 +87,9 @@ def watched(inner, at, cancel):
             cancel()
         try:
             yield future
-            send = lambda: inner.send(None)  # noqa: E731
-        except BaseException as error:  # thrown in by the task
-            send = lambda thrown=error: inner.throw(thrown)  # noqa: E731
+            send = lambda: inner.send(None)
+        except BaseException as error:  # noqa: BLE001  thrown in by the task
+            send = lambda thrown=error: inner.throw(thrown)
 
 
 async def cancelled_at(call, at):
@@ -97,8 +97,11 @@ async def cancelled_at(call, at):
     loop = asyncio.get_running_loop()
     outer = []
 
+    def cancel():
+        outer[0].cancel()
+
     async def wrapped(inner):
-        return await watched(inner, at, lambda: outer[0].cancel())
+        return await watched(inner, at, cancel)
 
     def factory(loop, coro, **kwargs):
         ours = getattr(coro, "__qualname__", "") in ("Attempts.run", "Pages.run")
