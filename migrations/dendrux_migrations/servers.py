@@ -10,7 +10,6 @@ from sqlalchemy import (
     Column,
     Constraint,
     ForeignKeyConstraint,
-    Index,
     MetaData,
     Table,
     UniqueConstraint,
@@ -96,21 +95,15 @@ def _drop_foreign_keys(connection: Connection, table: Table) -> None:
 
 def _drop_indexes(connection: Connection, table: Table, retired: frozenset[str]) -> None:
     """Retired indexes, those of our names over other columns, and those that MySQL made for a foreign key."""
-    wanted = {str(index.name): _columns(index) for index in table.indexes}
+    wanted = {str(index.name): index.columns.keys() for index in table.indexes}
     implied = {key.column_keys[0] for key in table.foreign_key_constraints}
     for index in inspect(connection).get_indexes(table.name):
         name = str(index["name"])
         if index["unique"]:
             continue
-        other = name in wanted and wanted[name] is not None and wanted[name] != index["column_names"]
+        other = name in wanted and wanted[name] != index["column_names"]
         if other or name in retired - set(wanted) or name in implied:
             _drop_index(connection, table, name)
-
-
-def _columns(index: Index) -> list[str] | None:
-    """The columns of a plain index; None for one over expressions, whose columns no inspection tells."""
-    plain = all(isinstance(part, Column) for part in index.expressions)
-    return [column.name for column in index.columns] if plain else None
 
 
 def _drop_index(connection: Connection, table: Table, name: str) -> None:

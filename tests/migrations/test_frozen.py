@@ -25,7 +25,7 @@ PINNED = {
     },
     "format_2": {
         "sqlite": "66ad0d2a3c6fcbf3",
-        "postgresql": "9310be0becd4c602",
+        "postgresql": "856db2994f657e8c",
         "mysql": "51ce3bc33a126844",
         "mariadb": "c760c4c81628b055",
     },
@@ -38,6 +38,8 @@ def digest(metadata, dialect) -> str:
         ddl.append(str(CreateTable(table).compile(dialect=dialect)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         ddl += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
+    if metadata is format_2.metadata and dialect.name == "postgresql":
+        ddl += format_2.ON_POSTGRESQL
     return sha256("\n".join(" ".join(statement.split()) for statement in ddl).encode()).hexdigest()[:16]
 
 

@@ -293,7 +293,9 @@ blob_refs = Table(
         ondelete="RESTRICT",
     ),
     UniqueConstraint("run_id", "owner_kind", "owner_id", "ordinal", name="uq_dendrux_blob_refs_owner"),
-    Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256", "run_id", "owner_kind", "owner_id", "ordinal"),
+    Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256", "run_id", "owner_kind", "owner_id", "ordinal").ddl_if(
+        callable_=lambda *_, dialect, **_facts: dialect.name != "postgresql"
+    ),
 )
 
 settings = Table(
@@ -326,7 +328,11 @@ def _checks_documents(*_: object, dialect: Any, **_facts: object) -> bool:
 
 _set_mysql_options()
 
-META_INDEX: Final = (
-    "CREATE INDEX IF NOT EXISTS ix_agent_runs_meta ON agent_runs USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
+ON_POSTGRESQL: Final = (
+    "CREATE INDEX IF NOT EXISTS ix_agent_runs_meta ON agent_runs USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)",
+    (
+        "CREATE INDEX IF NOT EXISTS ix_dendrux_blob_refs_blob "
+        "ON dendrux_blob_refs (tenant_scope, sha256, run_id, owner_kind)"
+    ),
 )
-"""PostgreSQL only."""
+"""Indexes that the other databases have not, or have over more columns."""

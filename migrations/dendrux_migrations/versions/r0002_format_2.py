@@ -32,4 +32,5 @@ def upgrade() -> None:
     connection = op.get_bind()
     converge(connection, format_2.metadata, RETIRED)
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(format_2.META_INDEX)
+        for statement in format_2.ON_POSTGRESQL:
+            connection.exec_driver_sql(statement)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy import Column, ForeignKeyConstraint, Index, Table, UniqueConstraint, inspect
+from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint, inspect
 from sqlalchemy.engine import Connection, Inspector
 
-from dendrux.db.models import agent_runs, metadata
+from dendrux.db.models import metadata
 
-META_INDEX_NAME: Final = "ix_agent_runs_meta"
-"""The index that is on PostgreSQL only."""
+ON_POSTGRESQL: Final = {"agent_runs": {"ix_agent_runs_meta"}, "dendrux_blob_refs": {"ix_dendrux_blob_refs_blob"}}
+"""Indexes that are of a kind of their own there; they are known by name."""
 
 
 def missing(connection: Connection) -> list[str]:
@@ -40,14 +40,9 @@ def _of(inspector: Inspector, table: Table) -> Iterator[str]:
             yield str(constraint.name)
         if isinstance(constraint, ForeignKeyConstraint) and (constraint.name, *constraint.column_keys) not in keys:
             yield str(constraint.name)
+    special = ON_POSTGRESQL.get(table.name, set()) if inspector.dialect.name == "postgresql" else set()
     indexes = {index["name"]: index["column_names"] for index in inspector.get_indexes(table.name)}
+    yield from sorted(special - set(indexes))
     for index in sorted(table.indexes, key=lambda each: str(each.name)):
-        if index.name not in indexes or (_plain(index) and indexes[index.name] != index.columns.keys()):
+        if index.name not in special and indexes.get(index.name) != index.columns.keys():
             yield str(index.name)
-    if table is agent_runs and inspector.dialect.name == "postgresql" and META_INDEX_NAME not in indexes:
-        yield META_INDEX_NAME
-
-
-def _plain(index: Index) -> bool:
-    """Whether an index is over columns only; of one over expressions the database tells the name."""
-    return all(isinstance(part, Column) for part in index.expressions)
