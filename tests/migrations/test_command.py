@@ -68,6 +68,16 @@ def test_from_an_old_database_to_format_2(url, family, db):
     assert asked(db, "status", "--url", url)["storage_format"] == "2"
 
 
+@pytest.mark.parametrize("family", ["postgresql"], indirect=True)
+def test_psycopg_is_as_good_a_driver(url, db):
+    pytest.importorskip("psycopg")
+    on(url, older.populate)
+    other = url.replace("+asyncpg", "+psycopg")
+    assert asked(db, "migrate", "--url", other)["applied"] == ["0002"]
+    assert asked(db, "activate", "--url", other)["storage_format"] == "2"
+    assert asked(db, "check", "--url", url)["exit_code"] == 0
+
+
 def test_plain_output(lite, db, monkeypatch):
     monkeypatch.setenv("DENDRUX_DATABASE_URL", lite)
     assert db("check") == (1, "the database has no dendrux tables: run `dendrux db migrate`\n")

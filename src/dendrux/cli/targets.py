@@ -88,7 +88,8 @@ def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
 
     try:
         url = make_url(given)
-        return url, url.get_dialect()
+        # As an async engine asks for it: a driver may have a dialect for each kind, as psycopg has.
+        return url, url.get_dialect(True)
     except NoSuchModuleError:
         raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
     except ArgumentError:
