@@ -218,8 +218,9 @@ async def test_a_value_of_another_type_reads_as_null(store):
             assert is_null is (value is None)
         assert await connection.scalar(select(store.json_is_null(agent_runs.c.meta, ("x",)))) is False
         assert await connection.scalar(select(store.json_get(agent_runs.c.meta, ("o", "s"), "str") == "x\0")) is True
-        huge = literal({"a": 10**30}, Json())
-        assert await connection.scalar(select(store.json_get(huge, ("a",), "int"))) is None
+        for number in (2**63 - 1, -(2**63), 10**18, 2**63, -(2**63) - 1, 10**30):
+            read = await connection.scalar(select(store.json_get(literal({"a": number}, Json()), ("a",), "int")))
+            assert read == (number if -(2**63) <= number < 2**63 else None)
     assert store.json_patch_expr(agent_runs.c.meta, SetFields({"a": 1})) is None
 
 
