@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from dendrux.db.models import agent_runs
 from dendrux.db.session import get_engine
 from dendrux.db.types import Json, decoded_document, decoded_text, dumps, encoded_document, encoded_text
-from dendrux.errors import PersistenceError
-from dendrux.store import BlobEdge, PostgresStateStore, SeedTrace, SetFields, blob_scope, store_for_engine
+from dendrux.errors import PersistenceError, WriteConflictError
+from dendrux.store import BlobEdge, PostgresStateStore, SeedTrace, SetFields, UsageStats, blob_scope, store_for_engine
 
 NASTY = [
     "",
@@ -260,6 +260,23 @@ async def test_identifiers_sort_by_code_point_whatever_the_database_says(postgre
                 )
             )
         assert (listed, collation) == (sorted(listed), "C")
+
+
+async def test_an_insert_that_was_absorbed_is_seen(store):
+    """Both drivers: what a cursor says of its rows after it was closed is not the same."""
+    await store.create_run("r", "agent")
+    for _ in range(2):
+        assert await store.save_usage("r", iteration_index=0, usage=UsageStats(), usage_id="u") is None
+        await store.save_trace("r", "user", "x", order_index=0, trace_id="t", claim_epoch=1)
+    with pytest.raises(WriteConflictError):
+        await store.save_trace("r", "user", "y", order_index=0, trace_id="t", claim_epoch=1)
+    assert [await store.add_note("r", note_id=note, text="x", max_pending=1) for note in "aab"] == [
+        "added",
+        "duplicate",
+        "full",
+    ]
+    stored = await store.put_blob(b"x", tenant_scope="-")
+    assert (await store.put_blob(b"x", tenant_scope="-")).generation == stored.generation
 
 
 async def test_the_longest_identifiers_fit_every_index(store):
