@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from dendrux.db.models import agent_runs
 from dendrux.db.session import get_engine
 from dendrux.db.types import Json, decoded_document, decoded_text, dumps, encoded_document, encoded_text
-from dendrux.errors import PersistenceError
-from dendrux.store import BlobEdge, PostgresStateStore, SeedTrace, SetFields, blob_scope, store_for_engine
+from dendrux.errors import PersistenceError, WriteConflictError
+from dendrux.store import BlobEdge, PostgresStateStore, SeedTrace, SetFields, UsageStats, blob_scope, store_for_engine
 
 NASTY = [
     "",
@@ -218,8 +218,9 @@ async def test_a_value_of_another_type_reads_as_null(store):
             assert is_null is (value is None)
         assert await connection.scalar(select(store.json_is_null(agent_runs.c.meta, ("x",)))) is False
         assert await connection.scalar(select(store.json_get(agent_runs.c.meta, ("o", "s"), "str") == "x\0")) is True
-        huge = literal({"a": 10**30}, Json())
-        assert await connection.scalar(select(store.json_get(huge, ("a",), "int"))) is None
+        for number in (2**63 - 1, -(2**63), 10**18, 2**63, -(2**63) - 1, 10**30):
+            read = await connection.scalar(select(store.json_get(literal({"a": number}, Json()), ("a",), "int")))
+            assert read == (number if -(2**63) <= number < 2**63 else None)
     assert store.json_patch_expr(agent_runs.c.meta, SetFields({"a": 1})) is None
 
 
@@ -259,6 +260,23 @@ async def test_identifiers_sort_by_code_point_whatever_the_database_says(postgre
                 )
             )
         assert (listed, collation) == (sorted(listed), "C")
+
+
+async def test_an_insert_that_was_absorbed_is_seen(store):
+    """Both drivers: what a cursor says of its rows after it was closed is not the same."""
+    await store.create_run("r", "agent")
+    for _ in range(2):
+        assert await store.save_usage("r", iteration_index=0, usage=UsageStats(), usage_id="u") is None
+        await store.save_trace("r", "user", "x", order_index=0, trace_id="t", claim_epoch=1)
+    with pytest.raises(WriteConflictError):
+        await store.save_trace("r", "user", "y", order_index=0, trace_id="t", claim_epoch=1)
+    assert [await store.add_note("r", note_id=note, text="x", max_pending=1) for note in "aab"] == [
+        "added",
+        "duplicate",
+        "full",
+    ]
+    stored = await store.put_blob(b"x", tenant_scope="-")
+    assert (await store.put_blob(b"x", tenant_scope="-")).generation == stored.generation
 
 
 async def test_the_longest_identifiers_fit_every_index(store):

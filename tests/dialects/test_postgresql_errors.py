@@ -213,6 +213,14 @@ async def test_a_server_that_became_read_only_is_unavailable_and_then_used_again
     assert await made.store.save_run_event("r", event_type="x", claim_epoch=1) == 0, "with a new session"
 
 
+async def test_a_session_that_became_read_only_is_not_used_again(made):
+    """After a failover a pool still holds sessions of the old primary, whose connections are fine."""
+    async with made.engine.connect() as connection:
+        await connection.execute(text("SET default_transaction_read_only = on"))
+        await connection.commit()
+    assert await made.store.save_run_event("r", event_type="x", claim_epoch=1) == 0
+
+
 async def test_a_plan_from_before_a_migration_is_made_anew(made):
     """Old processes go on while columns change: a prepared statement whose result changed is refused once."""
     for _ in range(8):  # psycopg prepares what it has seen five times

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dendrux.cli import main
+from dendrux.testing import progress
 from dendrux.testing.store_kit import plugin
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.vocabulary import CAPABILITIES
@@ -24,6 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plugin, "catalogue", lambda: broken.CATALOGUE)
+    monkeypatch.setattr(progress, "HEARTBEAT_S", 1e9)  # how often lines come says nothing here
     return tmp_path
 
 

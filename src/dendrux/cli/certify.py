@@ -39,15 +39,22 @@ def add_to(commands: Any) -> None:
         default="cover",
         help="cells of the pair matrix: one state for each pair of operations, or all (default: cover)",
     )
+    command.add_argument(
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="processes that share the contracts, each on a database of its own (default: one for each core; with "
+        "--url there is one database and one process)",
+    )
     command.add_argument("--list", action="store_true", help="print every contract with its promise, and run nothing")
     command.set_defaults(run=run)
 
 
 def positive(text: str) -> int:
-    """A number of examples."""
+    """A number of things."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("a machine runs at least one example")
+        raise argparse.ArgumentTypeError("it must be at least 1")
     return number
 
 
@@ -61,6 +68,15 @@ def run(given: argparse.Namespace) -> int:
     store_class = store_named(given.store)
     with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
         return certify(store_class, database, given, Path(folder).resolve())
+
+
+def jobs(asked: int | None, database: Target) -> int:
+    """How many processes: more than one only where each can have a database of its own."""
+    from dendrux.testing.parts import FORKS, JOBS_MAX
+
+    if database.another is None or not FORKS:
+        return 1
+    return min(asked or len(os.sched_getaffinity(0)), JOBS_MAX)
 
 
 def show_contracts() -> int:
@@ -80,6 +96,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
     import pytest
 
     from dendrux.testing.fixtures import fixtures_for
+    from dendrux.testing.parts import Parts
     from dendrux.testing.progress import Progress
     from dendrux.testing.workshop import Engines
 
@@ -97,6 +114,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
         "-ppytest_asyncio.plugin",
         "-pdendrux.testing.store_kit",
         "-pno:cacheprovider",
+        "--capture=sys",
         "-qq",
         "-rN",
         f"--dendrux-matrix={given.matrix}",
@@ -107,6 +125,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
     for name in OUTSIDE:
         os.environ.pop(name, None)
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(folder / "hypothesis"))
-    code = pytest.main(arguments, plugins=[fixtures_for(engines), Progress(Path.cwd())])
+    parts = Parts(jobs(given.jobs, database), lambda number: engines.alone(number, database.another))
+    code = pytest.main(arguments, plugins=[fixtures_for(engines), parts, Progress(Path.cwd())])
     sys.stdout.flush()
     return 0 if code == pytest.ExitCode.OK else 1

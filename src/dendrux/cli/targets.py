@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dendrux.cli.problems import Problem
@@ -28,6 +29,8 @@ class Target(NamedTuple):
     """How people are told about it; holds no URL."""
     ours: bool = False
     """It was made for the command and goes with it."""
+    another: Callable[[], AbstractContextManager[URL | None]] | None = None
+    """Makes one more like it; None where the database is the one that was given."""
 
 
 @contextmanager
@@ -37,7 +40,7 @@ def target(store_class: type[SQLStateStore], name: str, url: str | None) -> Iter
     if url is not None:
         yield Target(usable(store_class, name, url), "the database of --url")
     elif name == "sqlite" or (":" in name and (not accepted or "sqlite" in accepted)):
-        yield Target(None, "temporary SQLite files")
+        yield Target(None, "temporary SQLite files", another=nullcontext)
     else:
         with on_a_server(store_class, (name,) if name in accepted else accepted) as found:
             yield found
@@ -60,7 +63,7 @@ def on_a_server(store_class: type[SQLStateStore], names: tuple[str, ...]) -> Ite
             continue
         try:
             with scratch(server) as url:
-                yield Target(url, f"a new database of {server}", ours=True)
+                yield Target(url, f"a new database of {server}", ours=True, another=partial(scratch, server))
         finally:
             server.stop()
         return

@@ -25,6 +25,8 @@ class Progress:
         self.totals: Counter[str] = Counter()
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
+        self.open: list[str] = []
+        """Groups whose line is not printed for good, in the order of the summary."""
         self.current = self.printed = ""
         self.printed_at = self.started_at = time.monotonic()
         self.out: Any = None
@@ -40,6 +42,7 @@ class Progress:
             group = item.stash[CONTRACT].group
             self.groups[item.nodeid] = group
             self.totals[group] += 1
+        self.open = list(self.totals)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
@@ -49,25 +52,27 @@ class Progress:
         return "", "", ""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A contract begins."""
-        group = self.groups[nodeid]
-        if group != self.current:
-            self.close_line()
-            self.current = group
+        """A contract begins; or has ended in another process, which tells of it now."""
+        self.current = self.groups[nodeid]
         if self.rewrites:
-            self.show(nodeid.partition("::")[2])
+            self.show(self.current, nodeid.partition("::")[2])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A contract ends."""
-        if report.when == "teardown":
-            self.done[self.current] += 1
-            if not self.rewrites and time.monotonic() - self.printed_at > HEARTBEAT_S:
-                self.show("", end="\n")
+        """A contract failed: said at once."""
         if report.failed:
             self.failed[self.current] += 1
-            self.close_line()
+            self.show(self.current, end="\n")
             self.out.line(f"    failed: {report.nodeid.partition('::')[2]}")
 
+    def pytest_runtest_logfinish(self) -> None:
+        """One more of its group. The line of a whole group stays, once those before it are whole."""
+        self.done[self.current] += 1
+        while self.open and self.done[self.open[0]] == self.totals[self.open[0]]:
+            self.show(self.open.pop(0), end="\n")
+        if not self.rewrites and time.monotonic() - self.printed_at > HEARTBEAT_S:
+            self.show(self.current, end="\n")
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
         """Begin to count the time."""
         self.started_at = time.monotonic()
@@ -75,7 +80,8 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """End the last line."""
-        self.close_line()
+        if self.open and self.current:
+            self.show(self.current, end="\n")
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self) -> None:
@@ -87,15 +93,10 @@ class Progress:
         """Whether the line that is being shown can be written again."""
         return bool(self.out.hasmarkup)
 
-    def close_line(self) -> None:
-        """Leave the line of a group as it is."""
-        if self.current:
-            self.show("", end="\n")
-
-    def show(self, doing: str, end: str = "") -> None:
-        """Print the state of the current group."""
-        failed = f", {self.failed[self.current]} failed" if self.failed[self.current] else ""
-        text = f"  {self.current:<{GROUP_WIDTH - 2}}{self.done[self.current]}/{self.totals[self.current]}{failed}"
+    def show(self, group: str, doing: str = "", end: str = "") -> None:
+        """Print the state of a group."""
+        failed = f", {self.failed[group]} failed" if self.failed[group] else ""
+        text = f"  {group:<{GROUP_WIDTH - 2}}{self.done[group]}/{self.totals[group]}{failed}"
         if self.rewrites:
             room = max(self.out.fullwidth - len(text) - 2, 0)
             text = f"\r{text}  {doing[:room]}\x1b[K"

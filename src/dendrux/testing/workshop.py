@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,16 @@ class Engines:
             arguments[0] = str(self.files[engine])
 
         return engine
+
+    @contextmanager
+    def alone(self, number: int, another: Callable[[], AbstractContextManager[URL | None]] | None) -> Iterator[None]:
+        """In a process of its own: work in a folder, or on a database, that no other process has."""
+        assert another is not None
+        with another() as url:
+            self.url = url
+            self.folder = self.folder / f"part-{number}"
+            self.folder.mkdir()
+            yield
 
     async def prepare(self, engine: AsyncEngine) -> None:
         """Make the tables that are missing, once; in memory they are gone with the connection."""

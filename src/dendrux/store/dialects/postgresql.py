@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Integer,
+    Numeric,
     Table,
     Text,
     and_,
@@ -55,8 +56,10 @@ OLDEST: Final = (14,)
 CONVERSION: Final = frozenset({"22P02", "22P05"})
 """invalid_text_representation and untranslatable_character: stored JSON text that PostgreSQL cannot take apart."""
 
-WHOLE: Final = "^-?[0-9]{1,18}$"
-"""JSON text of an integer that every 64-bit column holds."""
+WHOLE: Final = "^-?[0-9]{1,19}$"
+"""JSON text of an integer that may fit 64 bits; more digits never do."""
+
+INT_LEAST, INT_MOST = literal(-(2**63), BigInteger()), literal(2**63 - 1, BigInteger())
 
 
 class PostgresStateStore(SQLStateStore):
@@ -134,7 +137,8 @@ class PostgresStateStore(SQLStateStore):
         if as_type == "str":
             return type_coerce(case((kind == "string", _unquoted(found))).collate("C"), Prose())
         if as_type == "int":
-            return case((_text(found).regexp_match(WHOLE), cast(_text(found), BigInteger)))
+            fits = cast(_text(found), Numeric()).between(INT_LEAST, INT_MOST)
+            return case((_text(found).regexp_match(WHOLE), case((fits, cast(_text(found), BigInteger)))))
         if as_type == "bool":
             return case((kind == "boolean", cast(_text(found), Boolean)))
         raise ValueError(f"json_get reads json, str, int or bool, not {as_type!r}")
