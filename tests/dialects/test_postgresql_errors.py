@@ -39,7 +39,7 @@ class Made:
         """Return once that many sessions wait for a lock."""
         async with asyncio.timeout(10):
             query = "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND wait_event_type = 'Lock'"
-            while (await self.admin(query))[0] < number:
+            while (await self.admin(query))[0] < number:  # noqa: ASYNC110  a server tells nobody
                 await asyncio.sleep(0.01)
 
     async def error_of(self, *statements, engine=None):
@@ -49,7 +49,7 @@ class Made:
                 for statement in statements:
                     await connection.execute(text(statement))
                 await connection.commit()
-            except Exception as error:  # whatever the driver raises
+            except Exception as error:  # noqa: BLE001  whatever the driver raises
                 return self.store.classify_db_error(error)
         raise AssertionError("no error")
 
@@ -107,7 +107,7 @@ async def test_a_deadlock_is_one(made):
                 await connection.execute(text(update.format(first)))
                 await asyncio.sleep(0.2)
                 await connection.execute(text(update.format(second)))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  as above
                 return made.store.classify_db_error(error)
 
     met = [found for found in await asyncio.gather(crossing("r", "s"), crossing("s", "r")) if found is not None]

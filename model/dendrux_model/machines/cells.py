@@ -39,6 +39,7 @@ class Cell(NamedTuple):
         return f"{self.start}: {self.first.method} / {second}"
 
 
+@cache
 def state(start: str, storage_format: int) -> World:
     """The world after a start's program."""
     world = World(new_format=storage_format)
@@ -96,12 +97,19 @@ def found(storage_format: int, size: Literal["cover", "all"]) -> Iterator[Cell]:
             yield from twins(storage_format, left, size)
 
 
+@cache
+def call(start: str, storage_format: int, name: str, number: int) -> Operation | None:
+    """The plain operation of a class in a state, for caller number `number`; None where it changes nothing."""
+    world = state(start, storage_format)
+    operation = plain(world, name, number)
+    return operation if applies(world, operation) else None
+
+
 def pair(storage_format: int, left: str, right: str, size: Literal["cover", "all"]) -> Iterator[Cell]:
     """The cells of one ordered pair of operations."""
     for start in MATRIX_STARTS:
-        world = state(start, storage_format)
-        one, other = plain(world, left, 1), plain(world, right, 2)
-        if applies(world, one) and applies(world, other):
+        one, other = call(start, storage_format, left, 1), call(start, storage_format, right, 2)
+        if one is not None and other is not None:
             yield Cell(start, one, other, same=False)
             if size == "cover":
                 return
@@ -110,9 +118,8 @@ def pair(storage_format: int, left: str, right: str, size: Literal["cover", "all
 def twins(storage_format: int, name: str, size: Literal["cover", "all"]) -> Iterator[Cell]:
     """The cells in which one call meets itself."""
     for start in MATRIX_STARTS:
-        world = state(start, storage_format)
-        operation = plain(world, name, 1)
-        if applies(world, operation):
+        operation = call(start, storage_format, name, 1)
+        if operation is not None:
             yield Cell(start, operation, operation, same=True)
             if size == "cover":
                 return

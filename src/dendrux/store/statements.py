@@ -1,11 +1,15 @@
-"""The statements that every transaction is made of, each built once and compiled once."""
+"""The statements that every transaction is made of, each built once and compiled once.
+
+Building a statement and finding what it was compiled to take longer than most of them take to run. So a statement that
+is run often is a cached function of its shape; its values come as parameters, whose names begin with `p_`.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Any, Final, Literal
 
-from sqlalchemy import Column, Select, Table, bindparam, case, func, literal, null, select, update
+from sqlalchemy import Column, Integer, Select, Table, bindparam, case, func, literal, null, select, update
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -30,6 +34,34 @@ def term(column: ColumnElement[Any], value: Any) -> ColumnElement[Any]:
     if isinstance(value, ColumnElement):
         return value
     return null() if value is None else literal(value, column.type)
+
+
+Shape = Literal["every", "none", "one"]
+"""What a tenant scope makes of a statement: no predicate, runs without a tenant, or those of `p_tenant`."""
+
+
+def shape_of(tenant_id: TenantScope) -> Shape:
+    """The shape of a scope."""
+    return "every" if tenant_id is UNSCOPED else "none" if tenant_id is None else "one"
+
+
+def within(statement: Select[Any], scope: Shape) -> Select[Any]:
+    """As `scoped`, for a statement that is built once: the tenant comes as `p_tenant`."""
+    if scope == "every":
+        return statement
+    return statement.where(runs.tenant_id.is_(None) if scope == "none" else runs.tenant_id == bindparam("p_tenant"))
+
+
+def page(statement: Select[Any], *order: Any) -> Select[Any]:
+    """A statement that reads one page: its rows in this order, `p_limit` of them from `p_offset` on."""
+    bounded = statement.order_by(*order).limit(bindparam("p_limit", type_=Integer()))
+    return bounded.offset(bindparam("p_offset", type_=Integer()))
+
+
+@cache
+def of_run(*columns: Any, scope: Shape = "every") -> Select[Any]:
+    """Columns of the run `p_run`, unless it is outside the scope."""
+    return within(select(*columns).where(runs.id == bindparam("p_run")), scope)
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,6 +33,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from dendrux.db.models import agent_runs, run_events
 from dendrux.db.types import StoredValueError, canonical
 from dendrux.errors import RunAlreadyTerminalError, RunNotFoundError, StaleClaimError, WriteConflictError
+from dendrux.store import statements as built
 from dendrux.store.hooks import Hooks
 from dendrux.store.hookvalues import (
     ConflictSpec,
@@ -44,7 +45,6 @@ from dendrux.store.hookvalues import (
     SelectSource,
 )
 from dendrux.store.patience import patient
-from dendrux.store.statements import FACTS, by_identity, event_source, fence_statement, owner_of, scoped, term
 from dendrux.vocabulary import RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 logger = logging.getLogger("dendrux.store")
@@ -238,8 +238,12 @@ class Tx:
         Refuses: RunNotFoundError for a missing run, or one outside the tenant scope.
         """
         await self.begin(run_id)
-        statement = scoped(select(*FACTS, *columns).where(runs.id == run_id), tenant_id)
-        held = await self.row(self.store.lock_clause(statement, "update_no_key"))
+        scope = built.shape_of(tenant_id)
+        statement = self.planned(
+            ("hold", scope, columns),
+            lambda: self.store.lock_clause(built.of_run(*built.FACTS, *columns, scope=scope), "update_no_key"),
+        )
+        held = await self.row(statement, {"p_run": run_id, "p_tenant": tenant_id})
         if held is None:
             raise RunNotFoundError(run_id)
         return held if columns else Facts._make(held)
@@ -251,7 +255,7 @@ class Tx:
             owned = [runs.status == RUNNING, runs.claim_epoch == claim_epoch]
             swapped: Facts | None = await self.swap(run_id, owned, list(self.renewal().items()), tenant_id=tenant_id)
             return swapped
-        held = await self.row(fence_statement(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
+        held = await self.row(built.fence_statement(), {"p_run": run_id, "p_epoch": claim_epoch, "p_now": self.now})
         return None if held is None else Facts._make(held)
 
     def renewal(self) -> dict[Column[Any], Any]:
@@ -277,13 +281,13 @@ class Tx:
         """
         await self.begin(run_id)
         if self.store.supports_update_returning:
-            statement = scoped(update(agent_runs).where(runs.id == run_id, *guard), tenant_id)
-            changed = await self.row(statement.ordered_values(*assignments).returning(*FACTS, *columns))
+            statement = built.scoped(update(agent_runs).where(runs.id == run_id, *guard), tenant_id)
+            changed = await self.row(statement.ordered_values(*assignments).returning(*built.FACTS, *columns))
             return changed if changed is None or columns else Facts._make(changed)
         # The locking read computes what the update is about to set, so that no third statement reads it back.
-        after: dict[str | None, Any] = {column.key: term(column, value) for column, value in assignments}
-        seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in (*FACTS, *columns)))
-        seen = scoped(seen.select_from(agent_runs).where(runs.id == run_id, *guard), tenant_id)
+        after: dict[str | None, Any] = {column.key: built.term(column, value) for column, value in assignments}
+        seen = select(*(after.get(fact.key, fact).label(fact.key) for fact in (*built.FACTS, *columns)))
+        seen = built.scoped(seen.select_from(agent_runs).where(runs.id == run_id, *guard), tenant_id)
         held = await self.row(self.store.lock_clause(seen, "update_no_key"))
         if held is None:
             return None
@@ -343,20 +347,20 @@ class Tx:
     async def repeated_here(self, entry: Entry) -> Appended | None:
         """As `repeated`, but a row of this id in another run counts only once the guard is won."""
         held = await self.find(entry)
-        if held is None or held.owner != entry.values[owner_of(entry.table).key]:
+        if held is None or held.owner != entry.values[built.owner_of(entry.table).key]:
             return None
         return Appended(False, await self.same(entry, held))
 
     async def find(self, entry: Entry) -> Row[Any] | None:
         """The row that has the entry's id, whoever's it is."""
-        return await self.row(by_identity(entry.table), {"p_id": entry.id})
+        return await self.row(built.by_identity(entry.table), {"p_id": entry.id})
 
     async def same(self, entry: Entry, held: Row[Any]) -> int:
         """The index of an existing row that is this run's and holds the same content.
 
         Refuses: WriteConflictError otherwise.
         """
-        if held.owner != entry.values[owner_of(entry.table).key]:
+        if held.owner != entry.values[built.owner_of(entry.table).key]:
             raise self.conflict()
         equal = held.content_digest == entry.values["content_digest"]
         if not equal and not (held.content_digest is None and await self._equal_columns(entry)):
@@ -393,27 +397,36 @@ class Tx:
             index = None if held is None else int(held.place)
         return index
 
+    def planned(self, shape: Hashable, build: Callable[[], T]) -> T:
+        """What a hook takes part in building, built once per store: SQLAlchemy compiles it once, too."""
+        plans: dict[Hashable, Any] = self.store.__dict__.setdefault("_plans", {})
+        if shape not in plans:
+            plans[shape] = build()
+        found: T = plans[shape]
+        return found
+
     def _plan(self, table: Table) -> InsertPlan:
-        """The insert into a table, built once per store: SQLAlchemy compiles it once, too."""
-        plans: dict[str, InsertPlan] = self.store.__dict__.setdefault("_plans", {})
-        if table.name not in plans:
-            source: SelectSource | dict[str, Any] = event_source(self.store) if table is run_events else {}
+        """The insert into a table."""
+
+        def build() -> InsertPlan:
+            source: SelectSource | dict[str, Any] = built.event_source(self.store) if table is run_events else {}
             returning = (
                 (table.c.sequence_index,) if table is run_events and self.store.supports_insert_returning else ()
             )
-            plans[table.name] = self.store.insert_if_absent_stmt(
+            return self.store.insert_if_absent_stmt(
                 table,
                 source,
                 conflict=ConflictSpec((table.c.id,), constraint=f"pk_{table.name}"),
                 returning=returning,
             )
-        return plans[table.name]
+
+        return self.planned(table.name, build)
 
     async def _check_position(self, entry: Entry) -> None:
         if entry.position is None or entry.position[1] is None:
             return
         column, place = entry.position
-        owner = owner_of(entry.table)
+        owner = built.owner_of(entry.table)
         taken = select(entry.table.c.id).where(owner == entry.values[owner.key], column == place)
         if await self.row(taken) is not None:
             raise self.conflict()

@@ -141,14 +141,26 @@ class PostgresStateStore(SQLStateStore):
 
     def json_contains(self, col: ColumnElement[Any], path: JsonPath, value: JsonValue) -> ColumnElement[bool]:
         """Containment of `jsonb`, which an index on the column may serve, and for numbers their very text."""
+        exact = func.coalesce(_holds(_at(col, path), value), false())
         if not all(isinstance(part, str) for part in path):
-            return func.coalesce(_holds(_at(col, path), value), false())
+            return exact
         document = value
         for part in reversed(path):
             document = {part: document}  # type: ignore[dict-item]
         found = _jsonb(col).contains(_jsonb(literal(document, Json())))
-        exact = and_(found, _holds(_at(col, path), value)) if _has_number(value) else found
-        return func.coalesce(exact, false())
+        # Of a document that is there, containment is true or false; a COALESCE around it would hide it from the index.
+        return and_(col.is_not(None), found, exact) if _has_number(value) else and_(col.is_not(None), found)
+
+    def metadata_filter_predicate(
+        self, col: ColumnElement[Any], metadata_filter: dict[str, Any]
+    ) -> ColumnElement[bool]:
+        """One containment for all pairs, which is what the index on metadata is for, and the numbers one by one."""
+        if not metadata_filter:
+            return true()
+        numbers = {key: value for key, value in metadata_filter.items() if _has_number(value)}
+        found = _jsonb(col).contains(_jsonb(literal(metadata_filter, Json())))
+        exact = [func.coalesce(_holds(_at(col, (key,)), value), false()) for key, value in numbers.items()]
+        return and_(col.is_not(None), found, *exact)
 
     def json_is_null(self, col: ColumnElement[Any], path: JsonPath) -> ColumnElement[bool]:
         """A missing path is SQL NULL, which has no JSON type."""

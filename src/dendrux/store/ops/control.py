@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, false, or_, select, true
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, exists, false, or_, select, true
 
 from dendrux.db.models import agent_runs, run_inbox
 from dendrux.runtime.values import RunControl
+from dendrux.store.statements import of_run
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import OPEN_STATUSES, RUNNING, UNSCOPED
 
@@ -50,10 +54,7 @@ async def request_pause(tx: Tx, run_id: str, *, reason: str | None = None) -> Ou
 
 async def get_run_control(tx: Tx, run_id: str) -> RunControl:
     """Both requests and whether notes wait, read at once; all False for a missing run."""
-    waiting = exists(select(notes.id).where(notes.run_id == runs.id, notes.delivered_at.is_(None)))
-    found = await tx.row(
-        select(runs.cancel_requested, runs.pause_requested, waiting.label("waiting")).where(runs.id == run_id)
-    )
+    found = await tx.row(_control(), {"p_run": run_id})
     if found is None:
         return RunControl()
     return RunControl(
@@ -61,3 +62,9 @@ async def get_run_control(tx: Tx, run_id: str) -> RunControl:
         pause_requested=found.pause_requested,
         has_pending_notes=bool(found.waiting),
     )
+
+
+@cache
+def _control() -> Select[Any]:
+    waiting = exists(select(notes.id).where(notes.run_id == runs.id, notes.delivered_at.is_(None)))
+    return of_run(runs.cancel_requested, runs.pause_requested, waiting.label("waiting"))

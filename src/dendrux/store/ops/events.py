@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, bindparam
 
 from dendrux.db.models import run_events
 from dendrux.runtime.values import EventWrite, JsonObject, RunEventRecord
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.ops.evidence import store_once
+from dendrux.store.statements import page
 from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import RESERVED_EVENTS
 
@@ -110,14 +115,28 @@ async def get_run_events(
     before: datetime | None = None,
 ) -> list[RunEventRecord]:
     """A page of the log in order, after a cursor. An empty list of types matches nothing."""
-    statement = records.EVENT.where(events.agent_run_id == run_id)
-    if after_sequence_index is not None:
-        statement = statement.where(events.sequence_index > after_sequence_index)
-    if event_types is not None:
-        statement = statement.where(events.event_type.in_(event_types))
-    if before is not None:
-        statement = statement.where(events.created_at < before)
-    return [records.event(row) for row in await tx.rows(statement.order_by(events.sequence_index).limit(limit))]
+    values = {
+        "p_run": run_id,
+        "p_after": after_sequence_index,
+        "p_types": event_types,
+        "p_before": before,
+        "p_limit": limit,
+        "p_offset": 0,
+    }
+    shape = _of_run(after_sequence_index is not None, event_types is not None, before is not None)
+    return [records.event(row) for row in await tx.rows(shape, values)]
+
+
+@cache
+def _of_run(after: bool, types: bool, before: bool) -> Select[Any]:
+    statement = records.EVENT.where(events.agent_run_id == bindparam("p_run"))
+    if after:
+        statement = statement.where(events.sequence_index > bindparam("p_after"))
+    if types:
+        statement = statement.where(events.event_type.in_(bindparam("p_types", expanding=True)))
+    if before:
+        statement = statement.where(events.created_at < bindparam("p_before"))
+    return page(statement, events.sequence_index)
 
 
 async def get_events_for_runs(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, and_, func, literal, or_, select, update
+from sqlalchemy import Select, and_, bindparam, func, literal, or_, select, update
 
 from dendrux.db.models import agent_runs, run_inbox
 from dendrux.errors import RunNotFoundError
@@ -13,7 +14,7 @@ from dendrux.runtime.values import NoteRecord
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import ConflictSpec, SelectSource
-from dendrux.store.statements import scoped
+from dendrux.store.statements import Shape, page, shape_of, within
 from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import TERMINAL_STATUSES, UNSCOPED, NoteOutcome, TenantScope
 
@@ -137,21 +138,25 @@ async def get_notes(
 
     Refuses: RunNotFoundError when a scope is given that the run is not in.
     """
-    found = await tx.rows(_page(run_id, undelivered_only, limit, after, tenant_id))
+    values = {"p_run": run_id, "p_after": after, "p_tenant": tenant_id, "p_limit": limit, "p_offset": 0}
+    found = await tx.rows(_page(undelivered_only, after is not None, shape_of(tenant_id)), values)
     if tenant_id is not UNSCOPED and not found:
         raise RunNotFoundError(run_id)
     return [records.note(row) for row in found if row.id is not None]
 
 
-def _page(run_id: str, undelivered_only: bool, limit: int, after: str | None, tenant_id: TenantScope) -> Select[Any]:
+@cache
+def _page(undelivered_only: bool, after: bool, scope: Shape) -> Select[Any]:
     """One statement also under a scope: the run's row comes without a note when it has none to show."""
+    run_id, last = bindparam("p_run", type_=runs.id.type), bindparam("p_after", type_=notes.id.type)
     wanted = [notes.run_id == run_id]
     if undelivered_only:
         wanted.append(notes.delivered_at.is_(None))
-    if after is not None:
-        seen = select(notes.created_at).where(notes.id == after, notes.run_id == run_id).scalar_subquery()
-        wanted.append(or_(notes.created_at > seen, and_(notes.created_at == seen, notes.id > after)))
-    if tenant_id is UNSCOPED:
-        return records.NOTE.where(*wanted).order_by(notes.created_at, notes.id).limit(limit)
-    joined = records.NOTE.select_from(agent_runs.outerjoin(run_inbox, and_(*wanted))).where(runs.id == run_id)
-    return scoped(joined, tenant_id).order_by(notes.created_at, notes.id).limit(limit)  # type: ignore[no-any-return]
+    if after:
+        seen = select(notes.created_at).where(notes.id == last, notes.run_id == run_id).scalar_subquery()
+        wanted.append(or_(notes.created_at > seen, and_(notes.created_at == seen, notes.id > last)))
+    statement = records.NOTE.where(*wanted)
+    if scope != "every":
+        joined = records.NOTE.select_from(agent_runs.outerjoin(run_inbox, and_(*wanted)))
+        statement = within(joined.where(runs.id == run_id), scope)
+    return page(statement, notes.created_at, notes.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, false, or_, select
+from sqlalchemy import ColumnElement, false, or_
 
 from dendrux.db.models import agent_runs
 from dendrux.errors import RunAlreadyTerminalError
@@ -15,6 +15,7 @@ from dendrux.store.hookvalues import OrderedAssignments
 from dendrux.store.ops._pending import pending_calls, summary
 from dendrux.store.ops.claims import cleared_submission
 from dendrux.store.ops.events import event_entry
+from dendrux.store.statements import of_run
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import PAUSED_STATUSES, RUN_PAUSED, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
@@ -177,7 +178,7 @@ async def pause_run(
 
 async def get_pause_state(tx: Tx, run_id: str) -> JsonObject | None:
     """The pause document with the submission's members laid over it and its id beside them; None without one."""
-    found = await tx.row(select(runs.pause_data, runs.submission_id, runs.submission_data).where(runs.id == run_id))
+    found = await tx.row(of_run(runs.pause_data, runs.submission_id, runs.submission_data), {"p_run": run_id})
     if found is None or found.pause_data is None:
         return None
     document: JsonObject = found.pause_data

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, case, literal, literal_column, select, true
+from sqlalchemy import Row, Select, bindparam, case, literal, literal_column, select, true
 
 from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, settings
 from dendrux.errors import IdempotencyConflictError, RunClosedError, RunNotFoundError, StaleClaimError
@@ -14,12 +15,12 @@ from dendrux.runtime.values import BlobEdge, CreateRunResult, JsonObject, RunRec
 from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.digest import given as written
-from dendrux.store.hookvalues import ConflictSpec, SelectSource, SetFields
+from dendrux.store.hookvalues import ConflictSpec, InsertPlan, SelectSource, SetFields
 from dendrux.store.ids import new_id
 from dendrux.store.ops._references import digested, refer
 from dendrux.store.ops.evidence import store_all
 from dendrux.store.ops.traces import trace_entry
-from dendrux.store.statements import scoped
+from dendrux.store.statements import Shape, of_run, shape_of, within
 from dendrux.store.tx import Entry, Outcome, Tx, Unchanged
 from dendrux.vocabulary import (
     FORMAT_2_CAPABILITIES,
@@ -227,30 +228,42 @@ async def _insert(tx: Tx, run_id: str, given: dict[str, Any], digest: str) -> in
         "created_at": tx.now,
         "updated_at": tx.now,
     }
-    columns = [name for name, value in values.items() if value is not None]
-    terms: list[Any] = [literal(values[name], agent_runs.c[name].type).label(name) for name in columns]
+    columns = tuple(name for name, value in values.items() if value is not None)
+    capable = _capable(tx)
+    plan = tx.planned(("create_run", columns, capable), lambda: _creation(tx, columns, capable))
+    given_values = {f"p_{name}": values[name] for name in columns}
+    if tx.store.supports_insert_returning:
+        made = await tx.row(plan.statement, given_values)
+        return None if made is None else int(made.storage_format)
+    result = await tx.result(plan.statement, given_values)
+    if not result.rowcount:
+        return None
+    made = await tx.row(of_run(runs.storage_format), {"p_run": run_id})
+    return None if made is None else int(made.storage_format)
+
+
+def _creation(tx: Tx, columns: tuple[str, ...], capable: bool) -> InsertPlan:
+    """The insert of a run with values in these columns."""
+    terms: list[Any] = [bindparam(f"p_{name}", type_=agent_runs.c[name].type).label(name) for name in columns]
     one = select(literal_column("1").label("one")).subquery("origin")
-    source = select(*terms, _format(tx).label("storage_format")).select_from(one).where(true())
-    plan = tx.store.insert_if_absent_stmt(
+    source = select(*terms, _format(capable).label("storage_format")).select_from(one).where(true())
+    return tx.store.insert_if_absent_stmt(
         agent_runs,
         SelectSource([*columns, "storage_format"], source),
         conflict=ConflictSpec((runs.id,), constraint="pk_agent_runs"),
         returning=(runs.storage_format,) if tx.store.supports_insert_returning else (),
     )
-    if tx.store.supports_insert_returning:
-        made = await tx.row(plan.statement)
-        return None if made is None else int(made.storage_format)
-    result = await tx.result(plan.statement)
-    if not result.rowcount:
-        return None
-    made = await tx.row(select(runs.storage_format).where(runs.id == run_id))
-    return None if made is None else int(made.storage_format)
 
 
-def _format(tx: Tx) -> Any:
-    """2 where this store keeps what format 2 promises and the database is activated, else 1."""
+def _capable(tx: Tx) -> bool:
+    """Whether this store keeps what format 2 promises."""
     declared = getattr(tx.store, "capabilities", None)
-    if not all(getattr(declared, name, False) for name in FORMAT_2_CAPABILITIES):
+    return all(getattr(declared, name, False) for name in FORMAT_2_CAPABILITIES)
+
+
+def _format(capable: bool) -> Any:
+    """2 where the store is capable of it and the database is activated, else 1."""
+    if not capable:
         return literal(1)
     value = select(settings.c.value).where(settings.c.key == STORAGE_FORMAT_KEY).scalar_subquery()
     return case((value == STORAGE_FORMAT, 2), else_=1)
@@ -307,11 +320,16 @@ def patch_expression(tx: Tx, patch: JsonObject, document: Any = runs.meta) -> An
 
 async def get_run(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> RunRecord | None:
     """One run, or None when it does not exist or is outside the tenant scope."""
-    found = await tx.row(scoped(records.RUN.where(runs.id == run_id), tenant_id))
+    found = await tx.row(_run(shape_of(tenant_id)), {"p_run": run_id, "p_tenant": tenant_id})
     return None if found is None else records.run(found)
+
+
+@cache
+def _run(scope: Shape) -> Select[Any]:
+    return within(records.RUN.where(runs.id == bindparam("p_run")), scope)
 
 
 async def get_pii_mapping(tx: Tx, run_id: str) -> dict[str, str] | None:
     """The mapping of placeholders to what they stand for; None when there is none."""
-    found = await tx.row(select(runs.pii_mapping).where(runs.id == run_id))
+    found = await tx.row(of_run(runs.pii_mapping), {"p_run": run_id})
     return None if found is None else found.pii_mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import func, literal, or_, select
+from sqlalchemy import func, literal, or_
 
 from dendrux.db.models import agent_runs
 from dendrux.runtime.values import JsonObject, LLMInteractionWrite, TraceWrite, UsageStats, UsageWrite
@@ -16,6 +16,7 @@ from dendrux.store.ops.pauses import progressed
 from dendrux.store.ops.runs import patch_expression
 from dendrux.store.ops.traces import trace_entry
 from dendrux.store.ops.usage import interaction_entry, usage_entry
+from dendrux.store.statements import of_run
 from dendrux.store.tx import Outcome, Tx, Unchanged
 from dendrux.vocabulary import LOOP_STATE_MAX, RUNNING, UNSCOPED
 
@@ -125,5 +126,5 @@ def _merged(state: JsonObject | None, patch: JsonObject) -> JsonObject:
 
 async def get_loop_state(tx: Tx, run_id: str) -> JsonObject | None:
     """The loop's own state as its last steps left it; None where none stored any."""
-    found = await tx.row(select(runs.loop_state).where(runs.id == run_id))
+    found = await tx.row(of_run(runs.loop_state), {"p_run": run_id})
     return None if found is None else found.loop_state

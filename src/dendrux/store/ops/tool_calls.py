@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, NoReturn
 
-from sqlalchemy import Row, Update, and_, update
+from sqlalchemy import Row, Select, Update, and_, bindparam, update
 
 from dendrux.db.models import agent_runs, run_events, tool_calls
 from dendrux.errors import RunNotFoundError, ToolCallNotStartedError
@@ -30,7 +31,7 @@ from dendrux.store.ops._references import Edges, digested, refer
 from dendrux.store.ops.events import written_event
 from dendrux.store.ops.evidence import store_once
 from dendrux.store.ops.traces import trace_entry
-from dendrux.store.statements import by_identity, scoped
+from dendrux.store.statements import by_identity, page, scoped
 from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import RUNNING, TOOL_COMPLETED, TOOL_STARTED, UNSCOPED, TenantScope
 
@@ -357,13 +358,19 @@ async def get_tool_calls(
     before: datetime | None = None,
 ) -> list[ToolCallRecord]:
     """A page of the run's tool calls in the order they were stored."""
-    statement = records.TOOL_CALL.where(calls.agent_run_id == run_id)
-    if iteration_index is not None:
-        statement = statement.where(calls.iteration_index == iteration_index)
-    if before is not None:
-        statement = statement.where(calls.created_at < before)
-    statement = statement.order_by(calls.created_at, calls.id).limit(limit).offset(offset)
-    return [records.tool_call(row) for row in await tx.rows(statement)]
+    values = {"p_run": run_id, "p_iteration": iteration_index, "p_before": before, "p_limit": limit, "p_offset": offset}
+    found = await tx.rows(_of_run(iteration_index is not None, before is not None), values)
+    return [records.tool_call(row) for row in found]
+
+
+@cache
+def _of_run(iteration: bool, before: bool) -> Select[Any]:
+    statement = records.TOOL_CALL.where(calls.agent_run_id == bindparam("p_run"))
+    if iteration:
+        statement = statement.where(calls.iteration_index == bindparam("p_iteration"))
+    if before:
+        statement = statement.where(calls.created_at < bindparam("p_before"))
+    return page(statement, calls.created_at, calls.id)
 
 
 async def get_replayed_tool_calls(

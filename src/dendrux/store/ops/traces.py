@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Row, Select, bindparam, func, select
 
 from dendrux.db.models import react_traces
 from dendrux.runtime.values import BlobEdge, ConversationPage, JsonObject, TraceRecord, TraceWrite
@@ -13,6 +14,7 @@ from dendrux.store import records
 from dendrux.store.digest import content_digest
 from dendrux.store.ops._references import Edges, digested, refer
 from dendrux.store.ops.evidence import store_once
+from dendrux.store.statements import page
 from dendrux.store.tx import Entry, Facts, Outcome, Tx, Unchanged
 from dendrux.vocabulary import TraceKind
 
@@ -75,8 +77,14 @@ async def save_trace(
 
 async def get_traces(tx: Tx, run_id: str, *, limit: int = 1000, offset: int = 0) -> list[TraceRecord]:
     """A page of the conversation by order index."""
-    statement = records.TRACE.where(traces.agent_run_id == run_id).order_by(traces.order_index, traces.id)
-    return [records.trace(row) for row in await tx.rows(statement.limit(limit).offset(offset))]
+    found = await tx.rows(_of_run(), {"p_run": run_id, "p_limit": limit, "p_offset": offset})
+    return [records.trace(row) for row in found]
+
+
+@cache
+def _of_run() -> Select[Any]:
+    of_this_run = records.TRACE.where(traces.agent_run_id == bindparam("p_run"))
+    return page(of_this_run, traces.order_index, traces.id)
 
 
 async def get_traces_after(tx: Tx, run_id: str, *, order_index: int, limit: int) -> list[TraceRecord]:

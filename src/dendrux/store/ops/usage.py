@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Table
+from sqlalchemy import Select, Table, bindparam
 
 from dendrux.db.models import llm_interactions, token_usage
 from dendrux.runtime.values import JsonObject, LLMInteractionRecord, LLMInteractionWrite, UsageStats, UsageWrite
 from dendrux.store import records
 from dendrux.store.digest import content_digest, usage_columns
 from dendrux.store.ops.evidence import store_once
+from dendrux.store.statements import page
 from dendrux.store.tx import Entry, Outcome, Tx, Unchanged
 
 interactions = llm_interactions.c
@@ -138,10 +140,16 @@ async def get_llm_interactions(
     before: datetime | None = None,
 ) -> list[LLMInteractionRecord]:
     """A page of the run's model calls by iteration."""
-    statement = records.INTERACTION.where(interactions.agent_run_id == run_id)
-    if iteration_index is not None:
-        statement = statement.where(interactions.iteration_index == iteration_index)
-    if before is not None:
-        statement = statement.where(interactions.created_at < before)
-    statement = statement.order_by(interactions.iteration_index, interactions.id).limit(limit).offset(offset)
-    return [records.interaction(row) for row in await tx.rows(statement)]
+    values = {"p_run": run_id, "p_iteration": iteration_index, "p_before": before, "p_limit": limit, "p_offset": offset}
+    found = await tx.rows(_of_run(iteration_index is not None, before is not None), values)
+    return [records.interaction(row) for row in found]
+
+
+@cache
+def _of_run(iteration: bool, before: bool) -> Select[Any]:
+    statement = records.INTERACTION.where(interactions.agent_run_id == bindparam("p_run"))
+    if iteration:
+        statement = statement.where(interactions.iteration_index == bindparam("p_iteration"))
+    if before:
+        statement = statement.where(interactions.created_at < bindparam("p_before"))
+    return page(statement, interactions.iteration_index, interactions.id)

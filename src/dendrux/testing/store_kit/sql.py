@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import DateTime, Table, bindparam, select
+from sqlalchemy import DateTime, Select, Table, Update, bindparam, select
 from sqlalchemy.types import TypeDecorator
 
 from dendrux.db.models import Base
@@ -48,14 +49,26 @@ class SqlClock:
                 await age(connection, table, delta)
 
 
-def clocks(table: Table) -> list[Any]:
+@cache
+def clocks(table: Table) -> tuple[Any, ...]:
     """The columns of a table that hold times."""
 
     def holds_time(column: Any) -> bool:
         kind = column.type.impl if isinstance(column.type, TypeDecorator) else column.type
         return isinstance(kind, DateTime) or getattr(column.type, "is_time", False)
 
-    return [column for column in table.columns if holds_time(column)]
+    return tuple(column for column in table.columns if holds_time(column))
+
+
+@cache
+def ageing(table: Table) -> tuple[Select[Any], Update]:
+    """The statements that read a table's times, and that write those of one row."""
+    keys, times = list(table.primary_key.columns), clocks(table)
+    update = table.update()
+    for key in keys:
+        update = update.where(key == bindparam(f"key_{key.name}", type_=key.type))
+    written = {time.name: bindparam(f"to_{time.name}", type_=time.type) for time in times}
+    return select(*keys, *times), update.values(written)
 
 
 async def age(connection: Any, table: Table, delta: timedelta) -> None:
@@ -64,11 +77,8 @@ async def age(connection: Any, table: Table, delta: timedelta) -> None:
     if not times:
         return
     keys = list(table.primary_key.columns)
-    rows = (await connection.execute(select(*keys, *times))).all()
-    update = table.update()
-    for key in keys:
-        update = update.where(key == bindparam(f"key_{key.name}", type_=key.type))
-    update = update.values({time.name: bindparam(f"to_{time.name}", type_=time.type) for time in times})
+    read, update = ageing(table)
+    rows = (await connection.execute(read)).all()
     aged = [
         {f"key_{key.name}": value for key, value in zip(keys, row, strict=False)}
         | {

@@ -75,10 +75,18 @@ MARKED: Final[Program] = (*DUE, Do(MarkLeaseExpired(cutoff_s=LEASE_S)))
 
 def world_after(program: Program, storage_format: int) -> World:
     """The world that the calls of a program lead to, one after the other."""
+    known = _AFTER.get((id(program), storage_format))
+    if known is not None:
+        return known[1]
     world = World(new_format=storage_format)
     for instant, call in timed(program):
         world = call.operation.step(world._replace(now=instant))[0]
+    _AFTER[id(program), storage_format] = program, world
     return world
+
+
+_AFTER: Final[dict[tuple[int, int], tuple[Program, World]]] = {}
+"""Worlds by program, which cannot be hashed: kept here, its id stays its own. Many contracts begin with one program."""
 
 
 def answer(program: Program, operation: Operation, storage_format: int) -> Outcome:
