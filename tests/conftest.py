@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dendrux.store.factory import BUILT_IN
 from dendrux.testing.databases import NotFound
 from dialects.found import DATABASES, Database, Found, required
 
@@ -58,9 +59,21 @@ def pytest_unconfigure() -> None:
     FOUND.close()
 
 
+@pytest.fixture(scope="session")
+def found() -> Found:
+    """The servers of this session."""
+    return FOUND
+
+
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
-    """Each database in turn, with its built-in store."""
+    """Each database in turn, with its built-in store; those only that the test's marks allow."""
+    names = {name for mark in request.node.iter_markers("only") for name in mark.args}
+    if names and request.param not in names:
+        pytest.skip(f"speaks to {' and '.join(sorted(names))} in its own words")
+    traits = {trait for mark in request.node.iter_markers("requires") for trait in mark.args}
+    if lacking := sorted(trait for trait in traits if not getattr(BUILT_IN[request.param], trait)):
+        pytest.skip(f"{request.param}: no {', '.join(lacking)}")
     try:
         return FOUND.database(request.param)
     except NotFound:

@@ -60,6 +60,16 @@ class Database:
             await connection.execute(delete(blobs))
 
     @asynccontextmanager
+    async def engine_beside(self) -> AsyncIterator[AsyncEngine]:
+        """Another engine on the data of a server, as they are."""
+        assert self.url is not None
+        engine = get_engine(self.url)
+        try:
+            yield engine
+        finally:
+            await engine.dispose()
+
+    @asynccontextmanager
     async def store(self, folder: Path, **options: Any) -> AsyncIterator[SQLStateStore]:
         """The built-in store on empty data."""
         async with self.engine(folder) as engine:

@@ -275,6 +275,7 @@ async def test_pending_work_survives_values_a_database_bends(store, reader, reas
     assert pending.iteration == (iteration if isinstance(iteration, int) else None)
 
 
+@pytest.mark.only("sqlite")
 async def test_pending_work_falls_back_to_the_document(store, reader, monkeypatch):
     from sqlalchemy import literal_column
 

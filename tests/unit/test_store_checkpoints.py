@@ -48,6 +48,7 @@ async def test_a_lost_acknowledgement_stores_a_step_once_without_ids_of_its_rows
     assert await rows(store) == (1, 1)
 
 
+@pytest.mark.only("sqlite")
 async def test_a_step_that_landed_is_told_to_its_own_call_whoever_has_the_run_by_then(store, tmp_path):
     def behave(number, real):
         real()

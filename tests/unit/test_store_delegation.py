@@ -101,6 +101,7 @@ async def test_a_cycle_ends_the_branch(store: SQLStateStore) -> None:
     assert page.requested == [ids[1], ids[2], ids[0]]
 
 
+@pytest.mark.only("sqlite")
 async def test_a_parent_that_is_gone_leaves_the_ancestry_incomplete(store: SQLStateStore) -> None:
     ids = await chain(store, 3)
     async with store._engine.begin() as connection:

@@ -54,6 +54,7 @@ async def types(store, name):
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requires("supports_update_returning")
 async def test_a_page_costs_its_read_and_two_statements_for_each_run_it_changes(store):
     for name in ("a", "b", "c"):
         await store.create_run(name, "agent", meta=REACT)
@@ -85,6 +86,7 @@ async def test_a_page_costs_its_read_and_two_statements_for_each_run_it_changes(
     assert len(statements) == 1 + 2 * 2
 
 
+@pytest.mark.only("sqlite")
 @pytest.mark.parametrize("operation", ["mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "reclaim_run"])
 async def test_no_page_scans_or_sorts_a_table(store, operation):
     await marked(store, "a", "b")
@@ -217,6 +219,7 @@ async def test_a_run_that_fails_is_named_and_the_page_goes_on(store):
     assert (await mark(store)).marked == ()
 
 
+@pytest.mark.only("sqlite")
 async def test_a_cancelled_sweep_ends_between_two_runs(store):
     names = [f"r{number}" for number in range(20)]
     for name in names:

@@ -60,6 +60,7 @@ async def seen(store):
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requires("supports_update_returning")
 async def test_statements_of_a_call_from_its_start_to_the_end_of_its_run(store):
     async def cost(operation, **arguments):
         with counted(store._engine) as statements:
