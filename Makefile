@@ -7,6 +7,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP  := $(VENV)/.installed
 BIN    := $(VENV)/bin
 
+# A worker for each core; the long tests are handed out as workers become free.
+EVERY_CORE := -n auto --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help certify test full lint types imports docs clean
 
@@ -17,10 +20,10 @@ certify: $(STAMP) ## Certify the built-in SQLite store on a temporary file
 	@$(BIN)/dendrux certify sqlite
 
 test: $(STAMP) lint types ## Run the whole suite: lint, types, and all tests against every database found
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(EVERY_CORE) $(ARGS)
 
 full: $(STAMP) lint types ## Run the whole suite with large budgets, and every cell of the pair matrix
-	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(ARGS)
+	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(EVERY_CORE) $(ARGS)
 	@$(BIN)/dendrux certify sqlite --matrix all --examples 500
 
 lint: $(STAMP) ## Check style and format
@@ -53,6 +56,6 @@ $(STAMP): pyproject.toml
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -c 'import _dendrux_pytest' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
 	@{ $(BIN)/python -m pip install -qq --upgrade "pip>=25.1" \
-		&& $(BIN)/python -m pip install -qq --editable ".[testkit]" --group dev; } \
+		&& $(BIN)/python -m pip install -qq --editable ".[testkit,postgres,mysql]" --group dev; } \
 		|| { echo "missing: packages that pip could not install (its message is above)" >&2; exit 1; }
 	@touch $@

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, delete
 
-from dendrux.db.models import Base
+from dendrux.db.models import Base, agent_runs, blobs
 from dendrux.db.session import get_engine
 from dendrux.testing.databases import NotFound, Server, find
 from dendrux.testing.scratch import scratch
@@ -44,3 +44,31 @@ def postgres_url(request: pytest.FixtureRequest, postgres: URL) -> URL:
     """The same for each driver."""
     pytest.importorskip(request.param)
     return postgres.set(drivername=f"postgresql+{request.param}")
+
+
+@pytest.fixture(scope="session", params=["mysql", "mariadb"])
+def mysql_database(request: pytest.FixtureRequest) -> Iterator[URL]:
+    """The URL of a database with our tables on each server of the family, kept for the session."""
+    try:
+        server = find(request.param)
+    except NotFound as missing:
+        pytest.skip(str(missing))
+    with scratch(server) as url:
+        asyncio.run(create(url))
+        yield url
+    server.stop()
+
+
+@pytest.fixture
+def mysql_url(mysql_database: URL) -> Iterator[URL]:
+    """The same, emptied after the test."""
+    yield mysql_database
+    asyncio.run(empty(mysql_database))
+
+
+async def empty(url: URL) -> None:
+    engine = get_engine(url)
+    async with engine.begin() as connection:
+        await connection.execute(delete(agent_runs))
+        await connection.execute(delete(blobs))
+    await engine.dispose()

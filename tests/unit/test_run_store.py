@@ -15,8 +15,8 @@ from dendrux import store as public
 from dendrux.db.session import get_engine
 from dendrux.errors import BlobNotFoundError
 from dendrux.runtime.values import BlobEdge
-from dendrux.store import RunNotFoundError, RunStore, SQLiteStateStore, UsageStats, blob_scope
-from unit.store_support import built_in, counted
+from dendrux.store import RunNotFoundError, RunStore, UsageStats, blob_scope
+from unit.store_support import counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -73,8 +73,8 @@ async def test_reads_have_exactly_the_documented_signatures(name):
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         await store.create_run("r", "agent", tenant_id="t", meta={"n": 1, "thread": "a"})
         yield store
 
@@ -275,6 +275,7 @@ async def test_pending_work_survives_values_a_database_bends(store, reader, reas
     assert pending.iteration == (iteration if isinstance(iteration, int) else None)
 
 
+@pytest.mark.only("sqlite")
 async def test_pending_work_falls_back_to_the_document(store, reader, monkeypatch):
     from sqlalchemy import literal_column
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 from dendrux.blobs import FsspecBlobStore
 from dendrux.errors import BlobIntegrityError, BlobNotFoundError, StoreBusyError
 from dendrux.runtime.values import BlobEdge
-from dendrux.store import RunStore, SQLiteStateStore, blob_scope
+from dendrux.store import RunStore, blob_scope
 from dendrux.testing.store_kit.sql import SqlClock
-from unit.store_support import built_in, counted
+from unit.store_support import counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -56,8 +56,8 @@ class Outside:
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         await store.create_run("r", "agent", tenant_id="t")
         yield store
 

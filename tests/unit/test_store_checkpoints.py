@@ -6,12 +6,11 @@ import pytest
 import pytest_asyncio
 
 from dendrux.errors import StaleClaimError, WriteConflictError
-from dendrux.store import LLMInteractionWrite, SQLiteStateStore, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
+from dendrux.store import LLMInteractionWrite, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
 from dendrux.vocabulary import LOOP_STATE_MAX
 from unit.store_support import (
     another_process,
     applied_then_lost,
-    built_in,
     commits,
     driver_error,
     never_sent,
@@ -30,8 +29,8 @@ STEP = {
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         await store.create_run("r", "agent")
         yield store
 
@@ -49,6 +48,7 @@ async def test_a_lost_acknowledgement_stores_a_step_once_without_ids_of_its_rows
     assert await rows(store) == (1, 1)
 
 
+@pytest.mark.only("sqlite")
 async def test_a_step_that_landed_is_told_to_its_own_call_whoever_has_the_run_by_then(store, tmp_path):
     def behave(number, real):
         real()

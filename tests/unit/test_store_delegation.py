@@ -11,15 +11,15 @@ from sqlalchemy import update
 
 from dendrux.db.models import agent_runs
 from dendrux.runtime.values import UsageRollup, UsageStats
-from dendrux.store import SQLiteStateStore, SQLStateStore
-from unit.store_support import built_in, counted
+from dendrux.store import SQLStateStore
+from unit.store_support import counted
 
 DEEP = 1200
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path: Any) -> AsyncIterator[SQLStateStore]:
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database: Any, tmp_path: Any) -> AsyncIterator[SQLStateStore]:
+    async with database.store(tmp_path) as store:
         yield store
 
 
@@ -101,6 +101,7 @@ async def test_a_cycle_ends_the_branch(store: SQLStateStore) -> None:
     assert page.requested == [ids[1], ids[2], ids[0]]
 
 
+@pytest.mark.only("sqlite")
 async def test_a_parent_that_is_gone_leaves_the_ancestry_incomplete(store: SQLStateStore) -> None:
     ids = await chain(store, 3)
     async with store._engine.begin() as connection:

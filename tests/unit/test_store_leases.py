@@ -12,9 +12,8 @@ from sqlalchemy import event, text
 from dendrux.db.models import metadata
 from dendrux.errors import StaleClaimError
 from dendrux.runtime.state import ExpiredLease, FailedRun
-from dendrux.store import SQLiteStateStore
 from dendrux.testing.store_kit.sql import SqlClock
-from unit.store_support import applied_then_lost, built_in, commits, counted
+from unit.store_support import applied_then_lost, commits, counted
 
 pytestmark = pytest.mark.asyncio
 
@@ -24,8 +23,8 @@ PAUSE = {"status": "paused", "pause_data": {"a": 1}}
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         yield store
 
 
@@ -55,6 +54,7 @@ async def types(store, name):
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requires("supports_update_returning")
 async def test_a_page_costs_its_read_and_two_statements_for_each_run_it_changes(store):
     for name in ("a", "b", "c"):
         await store.create_run(name, "agent", meta=REACT)
@@ -86,6 +86,7 @@ async def test_a_page_costs_its_read_and_two_statements_for_each_run_it_changes(
     assert len(statements) == 1 + 2 * 2
 
 
+@pytest.mark.only("sqlite")
 @pytest.mark.parametrize("operation", ["mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "reclaim_run"])
 async def test_no_page_scans_or_sorts_a_table(store, operation):
     await marked(store, "a", "b")
@@ -218,6 +219,7 @@ async def test_a_run_that_fails_is_named_and_the_page_goes_on(store):
     assert (await mark(store)).marked == ()
 
 
+@pytest.mark.only("sqlite")
 async def test_a_cancelled_sweep_ends_between_two_runs(store):
     names = [f"r{number}" for number in range(20)]
     for name in names:

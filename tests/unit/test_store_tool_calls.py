@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from dendrux.errors import ToolCallNotStartedError, WriteConflictError
-from dendrux.store import EventWrite, SQLiteStateStore, TraceWrite
+from dendrux.store import EventWrite, TraceWrite
 from unit.store_support import Format1Store, applied_then_lost, built_in, commits, counted, never_sent
 
 pytestmark = pytest.mark.asyncio
@@ -38,8 +38,8 @@ LAST = TraceWrite(role="assistant", content="bye", order_index=1, trace_id="last
 
 
 @pytest_asyncio.fixture
-async def store(tmp_path):
-    async with built_in(tmp_path, SQLiteStateStore) as store:
+async def store(database, tmp_path):
+    async with database.store(tmp_path) as store:
         await store.create_run("r", "agent")
         yield store
 
@@ -60,6 +60,7 @@ async def seen(store):
 # -- statements -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requires("supports_update_returning")
 async def test_statements_of_a_call_from_its_start_to_the_end_of_its_run(store):
     async def cost(operation, **arguments):
         with counted(store._engine) as statements:

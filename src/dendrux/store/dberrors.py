@@ -49,24 +49,34 @@ lost connection as a whole. A kind LOST also means that the connection is not us
 """
 
 ERRNOS: Final = {
-    1062: UNIQUE,
-    1586: UNIQUE,
-    1205: TIMEOUT,
-    3572: TIMEOUT,
-    1213: DEADLOCK,
-    1020: DEADLOCK,
-    1053: LOST,
-    1290: LOST,
-    1792: LOST,
-    1927: LOST,
-    2003: LOST,
-    2006: LOST,
-    2013: LOST,
-    2014: LOST,
-    2055: LOST,
-    1153: LARGE,
-    1301: LARGE,
+    1062: UNIQUE,  # ER_DUP_ENTRY
+    1586: UNIQUE,  # ER_DUP_ENTRY_WITH_KEY_NAME
+    1205: TIMEOUT,  # ER_LOCK_WAIT_TIMEOUT: the statement alone is rolled back, so the store rolls back the rest
+    3572: TIMEOUT,  # ER_LOCK_NOWAIT
+    1213: DEADLOCK,  # ER_LOCK_DEADLOCK
+    1020: DEADLOCK,  # ER_CHECKREAD: MariaDB with innodb_snapshot_isolation
+    1047: LOST,  # ER_UNKNOWN_COM_ERROR: a Galera node that has not joined
+    1053: LOST,  # ER_SERVER_SHUTDOWN
+    1290: LOST,  # ER_OPTION_PREVENTS_STATEMENT: read_only, a primary that was demoted
+    1792: LOST,  # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+    1836: LOST,  # ER_READ_ONLY_MODE
+    1927: LOST,  # ER_CONNECTION_KILLED: MariaDB
+    3169: LOST,  # ER_SESSION_WAS_KILLED: MySQL
+    4031: LOST,  # ER_CLIENT_INTERACTION_TIMEOUT
+    0: LOST,  # a driver's "not connected"
+    2003: LOST,  # CR_CONN_HOST_ERROR
+    2006: LOST,  # CR_SERVER_GONE_ERROR
+    2013: LOST,  # CR_SERVER_LOST
+    2014: LOST,  # CR_COMMANDS_OUT_OF_SYNC
+    2055: LOST,  # CR_SERVER_LOST_EXTENDED
+    1153: LARGE,  # ER_NET_PACKET_TOO_LARGE
+    1301: LARGE,  # ER_WARN_ALLOWED_PACKET_OVERFLOWED
+    2020: LARGE,  # CR_NET_PACKET_TOO_LARGE
 }
+"""By the names in MySQL's and MariaDB's error references: ER_ is the server's, CR_ the client library's.
+
+ER_QUERY_INTERRUPTED (1317) is not here: somebody ended the statement, and it is not for the store to run it again.
+"""
 
 PRIMARY_CODES: Final = {5: TIMEOUT, 6: DEADLOCK, 18: LARGE}
 EXTENDED_CODES: Final = {517: DEADLOCK, 1555: UNIQUE, 2067: UNIQUE, 2579: UNIQUE}
@@ -79,11 +89,11 @@ _INTO = re.compile(r"INSERT INTO `?(\w+)")
 
 def classify(exc: BaseException) -> DbError:
     """The default of the hook `classify_db_error`."""
-    if isinstance(exc, PoolTimeout | OSError):
+    if isinstance(exc, PoolTimeout | OSError | EOFError):
         return DbError(LOST)
     orig: Any = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
     # The drivers that give a number give an SQLSTATE beside it, too, which says less.
-    found = _embedded(orig) or _errno(orig, exc) or _sqlstate(orig) or DbError(OTHER)
+    found = _embedded(orig) or _errno(orig, exc) or _sqlstate(orig) or _unnumbered(orig)
     if isinstance(exc, DBAPIError) and exc.connection_invalidated:
         return DbError(LOST, None, found.code)
     return found
@@ -132,6 +142,12 @@ def _errno(orig: Any, exc: BaseException) -> DbError | None:
     kind = ERRNOS.get(args[0], OTHER)
     constraint = _key_of(str(args[-1]), getattr(exc, "statement", None)) if kind is UNIQUE else None
     return DbError(kind, constraint, str(args[0]))
+
+
+def _unnumbered(orig: Any) -> DbError:
+    """What a server says has a number; an InternalError of asyncmy without one is a stream it can no longer follow."""
+    lost = type(orig).__name__ == "InternalError" and type(orig).__module__.startswith("asyncmy.")
+    return DbError(LOST if lost else OTHER)
 
 
 def _key_of(message: str, statement: str | None) -> str | None:

@@ -64,7 +64,7 @@ async def _check(store: SQLStateStore, connection: AsyncConnection) -> None:
             await check_schema(connection)
             door.schema_checked = True
         return
-    except (SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, OSError, EOFError) as error:
         failure = Failure(store.classify_db_error(error))
     raise failure
 

@@ -196,7 +196,7 @@ class Tx:
             return await self.undisturbed(step)
         except StoredValueError:
             failure = Failure(UNREADABLE)
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, OSError, EOFError) as error:
             failure = Failure(self.store.classify_db_error(error))
         raise failure
 

@@ -6,7 +6,7 @@ somebody else's checkout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
@@ -27,6 +27,7 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.dialects.mysql import insert
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
@@ -40,6 +41,8 @@ from dendrux.store.dialects.mariadb import MariaDB
 from dendrux.store.dialects.mysql_server import MySQL
 from dendrux.store.hookvalues import (
     ConflictSpec,
+    DbError,
+    DbErrorKind,
     DialectFacts,
     InsertPlan,
     JsonPatch,
@@ -59,6 +62,8 @@ class MySQLStateStore(SQLStateStore):
     dialect_names: ClassVar[tuple[str, ...]] = ("mysql", "mariadb")
     supports_row_locks = True
     capabilities = replace(SQLStateStore.capabilities, deployment="multi_server")
+    _packet: int | None = None
+    """The server's max_allowed_packet, in bytes, once it is known."""
 
     @classmethod
     def from_url(cls, url: str | URL, *, live_updates: Any = None, **engine_options: Any) -> Self:
@@ -119,7 +124,7 @@ class MySQLStateStore(SQLStateStore):
     def json_get(self, col: ColumnElement[Any], path: JsonPath, as_type: JsonReadType) -> ColumnElement[Any]:
         """One value of a document; a value of another JSON type is NULL."""
         server = self.server
-        found = server.at(server.document(col), path)
+        found = server.member(col, path)
         if as_type == "json":
             return type_coerce(found, Json())
         if as_type == "str":
@@ -153,6 +158,14 @@ class MySQLStateStore(SQLStateStore):
 
     # -- the server ---------------------------------------------------------------------------------------------------
 
+    def classify_db_error(self, exc: BaseException) -> DbError:
+        """As everywhere; and who sends too large a statement may find the server gone before it can answer so."""
+        found = super().classify_db_error(exc)
+        if found.kind != DbErrorKind.CONNECTION_LOST or self._packet is None or not isinstance(exc, DBAPIError):
+            return found
+        too_large = size(exc.statement, exc.params) > self._packet
+        return DbError(DbErrorKind.STATEMENT_TOO_LARGE, None, found.code) if too_large else found
+
     async def connection_checks(self, conn: AsyncConnection) -> DialectFacts:
         """Refuse a server or session that breaks the store's promises, with the setting to change."""
         server, version = self.server, conn.dialect.server_version_info or ()
@@ -164,11 +177,12 @@ class MySQLStateStore(SQLStateStore):
             raise ValueError(problem)
         await self._check_found_rows(conn)
         await self._check_tables(conn)
+        self._packet = int(found["packet"])
         return DialectFacts(
             server_family=server.family,
             server_version=".".join(map(str, version)),
             features={"supports_insert_returning": server.insert_returning},
-            max_allowed_packet=int(found["packet"]),
+            max_allowed_packet=self._packet,
         )
 
     async def _check_found_rows(self, conn: AsyncConnection) -> None:
@@ -217,6 +231,29 @@ FOUND_ROWS: Final = 2
 
 JSON_ERRORS: Final = frozenset({"3140", "3141", "3157", "4037", "4038", "4040"})
 """MySQL: invalid JSON text (in a parameter), a document too deep. MariaDB: bad or cut off JSON, a document too deep."""
+
+
+ESCAPED: Final = str.maketrans(dict.fromkeys("\x00\n\r\x1a\"'\\"))
+"""Characters that a driver writes as two."""
+
+
+def size(statement: str | None, params: Any) -> int:
+    """The bytes of a statement with its parameters in it, of the largest where there are several rows of them."""
+    rows = params if isinstance(params, list) else [params]
+    return len((statement or "").encode()) + max((sum(map(_size, _values(row))) for row in rows), default=0)
+
+
+def _values(row: Any) -> Iterable[Any]:
+    return row.values() if isinstance(row, Mapping) else row or ()
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = bytes(value).decode("latin-1")
+        return 2 * len(value) - len(value.translate(ESCAPED))
+    if isinstance(value, str):
+        return len(value.encode()) + len(value) - len(value.translate(ESCAPED))
+    return 0
 
 
 def session_problems(found: Mapping[Any, Any]) -> Iterator[str]:

@@ -38,9 +38,9 @@ class MySQL:
 
     # -- JSON: `found` is what json_extract gives, NULL where the path is missing --------------------------------------
 
-    def document(self, col: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A column as something JSON functions accept."""
-        return col
+    def member(self, col: ColumnElement[Any], path: JsonPath) -> ColumnElement[Any]:
+        """The value at a path of a column."""
+        return self.at(col, path)
 
     def at(self, document: ColumnElement[Any], path: JsonPath) -> ColumnElement[Any]:
         """The value at a path."""
@@ -74,28 +74,26 @@ class MySQL:
         if value is None:
             return self.kind(found, "NULL")
         if isinstance(value, bool):
-            return and_(self.kind(found, "BOOLEAN"), self.truth(found, value=value))
+            return and_(self.kind(found, "BOOLEAN"), func.json_unquote(found) == dumps(value))
         if isinstance(value, str):
             return and_(self.kind(found, "STRING"), self.text(found) == value)
         if isinstance(value, int):
-            return and_(self.is_integer(found), self.number(found) == value)
-        return and_(self.is_float(found), self.number(found) == value)
+            return and_(self.is_integer(found), self.equals(found, value))
+        return and_(self.is_float(found), self.equals(found, value))
 
-    def truth(self, found: ColumnElement[Any], *, value: bool) -> ColumnElement[bool]:
-        """Whether a JSON boolean is this one."""
-        return func.json_unquote(found) == dumps(value)
-
-    def number(self, found: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A JSON number as one that compares with numbers."""
-        return found
+    def equals(self, found: ColumnElement[Any], value: float) -> ColumnElement[bool]:
+        """Whether a JSON number is this one: the server compares it as the type it has."""
+        return found == literal(value)
 
     def _has_element(self, found: ColumnElement[Any], value: JsonValue) -> ColumnElement[bool]:
         each: FromClause = Elements(found).table_valued("value")
-        return exists(select(literal(1)).select_from(each).where(self.contains(each.c.value, value)))
+        # MySQL gives SQL NULL for an element that is null.
+        same = self.contains(func.coalesce(each.c.value, "null") if value is None else each.c.value, value)
+        return exists(select(literal(1)).select_from(each).where(same))
 
     def holds(self, col: ColumnElement[Any], path: JsonPath, value: JsonValue) -> ColumnElement[bool]:
         """`contains` at a path of a column; false where the path is missing."""
-        return func.coalesce(self.contains(self.at(self.document(col), path), value), false())
+        return func.coalesce(self.contains(self.member(col, path), value), false())
 
 
 def written(path: JsonPath) -> str:

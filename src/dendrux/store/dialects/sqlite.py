@@ -179,7 +179,9 @@ def _contains(document: ColumnElement[Any], at: str, value: JsonValue) -> Column
         members = [_contains(document, at + _path((key,))[1:], inner) for key, inner in value.items()]
         return _every([kind == "object", *members])
     if isinstance(value, list):
-        return _every([kind == "array", *(_has_element(found, inner) for inner in value)])
+        # Of a scalar json_each makes an error, and it is asked whatever the term beside it says.
+        array = case((kind == "array", found), else_=literal("[]"))
+        return _every([kind == "array", *(_has_element(array, inner) for inner in value)])
     if value is None or isinstance(value, bool):
         return kind == {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):

@@ -99,7 +99,7 @@ def _insert(tx: Tx, run_id: str, scope: str, edges: Sequence[BlobEdge]) -> Any:
     }
     source = (
         select(*values.values())
-        .select_from(edge.join(held, edge.c.sha256 == held.c.sha256).join(agent_runs, true()))
+        .select_from(agent_runs.join(edge, true()).join(held, edge.c.sha256 == held.c.sha256))
         .where(runs.id == run_id, in_blob_scope(scope))
     )
     plan = tx.store.insert_if_absent_stmt(
