@@ -16,7 +16,7 @@ from dendrux_model.machines.arguments import Arguments
 from dendrux_model.operations import Operation
 from dendrux_model.world import World
 
-TRIED_MAX = 40
+TRIED_MAX = 24
 """Operations that are made at most on the way to one branch."""
 
 
@@ -47,9 +47,9 @@ def deviating(world: World, name: str, random: Random) -> Iterator[Operation]:
             yield made(world, name, {place: option, other: random.randrange(1, after[other])})[0]
 
 
-def toward(world: World, name: str, word: str, random: Random) -> Operation | None:
+def toward(world: World, name: str, word: str, random: Random, tries: int = TRIED_MAX) -> Operation | None:
     """An operation of this class that takes this branch in this world, if one is found soon."""
-    for operation in islice(deviating(world, name, random), TRIED_MAX):
+    for operation in islice(deviating(world, name, random), tries):
         after, outcome = operation.step(world)
         if branch(world, operation, outcome, after) == word:
             return operation

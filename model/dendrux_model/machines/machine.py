@@ -37,6 +37,9 @@ STEPS = 20
 GOALS_MAX = 2
 """Branches that one choice looks for a way to."""
 
+TRIED_FOR_ANY = 6
+"""Operations that are made at most on the way to a branch that was reached before."""
+
 MISSED_MAX = 3
 """Times that one example looks in vain for a way to a branch."""
 
@@ -116,7 +119,8 @@ class Choices:
             self.missed[goal] += 1
             if self.missed[goal] == MISSED_MAX:
                 self.goals.remove(goal)
-        return toward(world, *self.random.choice(pairs_of(world.new_format, self.names)), self.random)
+        known = pairs_of(world.new_format, self.names)
+        return toward(world, *self.random.choice(known), self.random, tries=TRIED_FOR_ANY)
 
     def note(self, world: World, operation: Operation) -> None:
         """Remember what is called, for repeats, and the way that the model takes."""
