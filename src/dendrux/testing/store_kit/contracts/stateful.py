@@ -15,14 +15,14 @@ TOOL_STARTS: Final = ("running", "calling", "left_open", "handed_out_again", "co
 """Where calls of tools are open, or can be."""
 
 SEQUENTIAL: Final[dict[str, tuple[str, int, tuple[str, ...]]]] = {
-    "all": ("basic", 45, ()),
-    "pauses": ("basic", 20, ()),
+    "all": ("basic", 36, ()),
+    "pauses": ("basic", 16, ()),
     "tenants": ("basic", 15, ("empty", "tenant", "keyed", "keyed_finished", "paused")),
     "notes": ("basic", 12, ("running", "noted", "paused", "finished")),
     "blobs": ("basic", 16, ("running", "stored", "referenced", "tenant")),
     "family": ("basic", 14, ("running", "family", "paused", "cancelling", "finished", "tenant")),
-    "evidence": ("fenced_writes", 25, ("running", "claimed", "paused", "finished")),
-    "checkpoints": ("checkpointing", 25, ("running", "submitted", "answered", "consumed", "claimed", "finished")),
+    "evidence": ("fenced_writes", 20, ("running", "claimed", "paused", "finished")),
+    "checkpoints": ("checkpointing", 20, ("running", "submitted", "answered", "consumed", "claimed", "finished")),
 }
 """Profile, the group its machine belongs to, its default number of examples and where they begin (): anywhere."""
 
@@ -47,14 +47,14 @@ contract(
     "Whoever starts, completes and replays calls, and whatever becomes of their run, no part of one shows alone.",
     group="atomic_completion",
     needs={"format_2"},
-    check=Machine(profile="tools", examples=30, starts=TOOL_STARTS),
+    check=Machine(profile="tools", examples=24, starts=TOOL_STARTS),
 )
 contract(
     "crash_recovery.stateful.faults_tools",
     "With transactions cut at COMMIT, intents and results of tool calls are stored whole and once.",
     group="crash_recovery",
     needs={"format_2", "fault_injector", "disconnect_form"},
-    check=Machine(profile="tools", examples=16, faults=CUTS, starts=TOOL_STARTS),
+    check=Machine(profile="tools", examples=12, faults=CUTS, starts=TOOL_STARTS),
     cause="A write was repeated without its identity after COMMIT was sent, or the result and its event came apart.",
 )
 
@@ -63,7 +63,7 @@ contract(
     "With transactions cut at COMMIT, steps and consumed submissions are stored whole and once.",
     group="crash_recovery",
     needs={"format_2", "fault_injector", "disconnect_form"},
-    check=Machine(profile="checkpoints", examples=14, faults=CUTS),
+    check=Machine(profile="checkpoints", examples=12, faults=CUTS),
     cause="A write was repeated without its identity after COMMIT was sent, or a step's rows and its state came apart.",
 )
 
@@ -79,11 +79,11 @@ contract(
     "With transactions cut at COMMIT, reclaims answer that nobody knows, whoever sweeps meanwhile.",
     group="crash_recovery",
     needs={"fault_injector", "disconnect_form", "clock"},
-    check=Machine(profile="leases", examples=16, faults=CUTS, ticks=True, starts=LEASE_STARTS),
+    check=Machine(profile="leases", examples=12, faults=CUTS, ticks=True, starts=LEASE_STARTS),
     cause="A reclaim was repeated after COMMIT was sent, or a failed COMMIT of one run ended a sweep.",
 )
 
-for _profile, _examples in (("pauses", 16), ("evidence", 16), ("all", 20)):
+for _profile, _examples in (("pauses", 12), ("evidence", 12), ("all", 20)):
     contract(
         f"crash_recovery.stateful.faults_{_profile}",
         f"With transactions cut at COMMIT, {_profile} operations answer what happened, or that nobody knows, "
