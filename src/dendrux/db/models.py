@@ -350,6 +350,20 @@ def _checks_documents(*_: object, dialect: Any, **_facts: object) -> bool:
 _set_mysql_options()
 
 
+def _in_one_transaction(_target: MetaData, connection: Connection, *, tables: Sequence[Table], **_: object) -> None:
+    """All tables or none, also on SQLite, whose driver would commit every statement that is no INSERT or UPDATE.
+
+    https://docs.python.org/3/library/sqlite3.html#sqlite3-transaction-control-isolation-level
+    """
+    if not tables or connection.dialect.name != "sqlite" or not isinstance(connection, Connection):
+        return  # a mock connection prints statements
+    if not getattr(connection.connection.driver_connection, "in_transaction", True):
+        connection.exec_driver_sql("BEGIN")
+
+
+event.listen(metadata, "before_create", _in_one_transaction)
+
+
 def _activate_new_schema(_target: MetaData, connection: Connection, *, tables: Sequence[Table], **_: object) -> None:
     """A schema that this call made starts at format 2; on older tables nothing is activated."""
     if agent_runs not in tables or settings not in tables:
