@@ -7,6 +7,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 STAMP  := $(VENV)/.installed
 BIN    := $(VENV)/bin
 
+# A worker for each core; the long tests are handed out as workers become free.
+EVERY_CORE := -n auto --dist worksteal
+
 .DEFAULT_GOAL := help
 .PHONY: help certify test full lint types imports docs clean
 
@@ -17,10 +20,10 @@ certify: $(STAMP) ## Certify the built-in SQLite store on a temporary file
 	@$(BIN)/dendrux certify sqlite
 
 test: $(STAMP) lint types ## Run the whole suite: lint, types, and all tests against every database found
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(EVERY_CORE) $(ARGS)
 
 full: $(STAMP) lint types ## Run the whole suite with large budgets, and every cell of the pair matrix
-	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(ARGS)
+	@DENDRUX_BUDGET=full $(BIN)/python -m pytest $(EVERY_CORE) $(ARGS)
 	@$(BIN)/dendrux certify sqlite --matrix all --examples 500
 
 lint: $(STAMP) ## Check style and format

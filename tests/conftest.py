@@ -46,9 +46,24 @@ def pytest_sessionstart() -> None:
         raise pytest.UsageError("\n".join(missing))
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells the session that reports what it did not find."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["not_found"] = list(FOUND.report())
+
+
+NOT_FOUND: set[str] = set()
+"""What workers did not find."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    NOT_FOUND.update(getattr(node, "workeroutput", {}).get("not_found", ()))
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List what was looked for and not found: tests that say `database` were skipped there."""
-    lines = list(FOUND.report())
+    lines = sorted(NOT_FOUND.union(FOUND.report()))
     if lines:
         terminalreporter.write_sep("=", "databases that were not found")
     for line in lines:

@@ -46,6 +46,12 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     return "unchanged"
 
 
+def way(before: World, operation: Operation, outcome: Outcome, after: World) -> tuple[str, str]:
+    """The (operation, branch) pair of a call, from worlds in which time alone may have changed."""
+    still = after.runs == before.runs and after.blobs == before.blobs
+    return type(operation).__name__, branch(before, operation, outcome, before if still else after)
+
+
 BRANCHES: Final[dict[str, str]] = {
     "AddNote": "applied closed duplicate full run_not_found stale_claim write_conflict",
     "CancelSubtree": "applied invalid run_not_found unchanged",
@@ -133,6 +139,19 @@ BRANCHES_OF_FORMAT: Final[dict[int, dict[str, str]]] = {
     },
 }
 """The ways that there are on one format only."""
+
+
+TIMED: Final = frozenset(
+    {
+        ("CollectGarbage", "applied"),
+        ("GetLeaseExpired", "shown"),
+        ("MarkLeaseExpired", "applied"),
+        ("ReclaimRun", "applied"),
+        ("SweepAbandonedRuns", "applied"),
+        ("SweepStaleRuns", "applied"),
+    }
+)
+"""The pairs that no world reaches in which no time passes."""
 
 
 def known_branches(storage_format: int) -> frozenset[tuple[str, str]]:

@@ -289,6 +289,14 @@ async def test_a_statement_that_is_too_large_is_said_to_be(store):
     await store.save_trace("r", "user", "fits", order_index=0, claim_epoch=1)
 
 
+async def test_a_server_that_hangs_up_on_a_statement_that_is_too_large_has_said_so(store):
+    gone = errors.OperationalError(2006, "MySQL server has gone away")
+    capacity = await store.statement_capacity()
+    large, fits = (OperationalError("%s", ("x" * length,), gone) for length in (capacity, capacity // 2))
+    assert store.classify_db_error(large).kind == "statement_too_large"
+    assert store.classify_db_error(fits).kind == "connection_lost"
+
+
 async def test_a_server_that_is_not_there_is_unavailable(mysql_url):
     async with opened(mysql_url.set(port=1)) as store:
         store.retry_backoff_s = 0.001

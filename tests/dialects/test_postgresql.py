@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from decimal import Decimal
 
 import pytest
@@ -14,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from dendrux.db.models import agent_runs
 from dendrux.db.session import get_engine
 from dendrux.db.types import Json, decoded_document, decoded_text, dumps, encoded_document, encoded_text
-from dendrux.errors import PersistenceError
-from dendrux.store import PostgresStateStore, SeedTrace, SetFields, store_for_engine
+from dendrux.errors import PersistenceError, WriteConflictError
+from dendrux.store import BlobEdge, PostgresStateStore, SeedTrace, SetFields, UsageStats, blob_scope, store_for_engine
 
 NASTY = [
     "",
@@ -217,8 +218,9 @@ async def test_a_value_of_another_type_reads_as_null(store):
             assert is_null is (value is None)
         assert await connection.scalar(select(store.json_is_null(agent_runs.c.meta, ("x",)))) is False
         assert await connection.scalar(select(store.json_get(agent_runs.c.meta, ("o", "s"), "str") == "x\0")) is True
-        huge = literal({"a": 10**30}, Json())
-        assert await connection.scalar(select(store.json_get(huge, ("a",), "int"))) is None
+        for number in (2**63 - 1, -(2**63), 10**18, 2**63, -(2**63) - 1, 10**30):
+            read = await connection.scalar(select(store.json_get(literal({"a": number}, Json()), ("a",), "int")))
+            assert read == (number if -(2**63) <= number < 2**63 else None)
     assert store.json_patch_expr(agent_runs.c.meta, SetFields({"a": 1})) is None
 
 
@@ -258,6 +260,47 @@ async def test_identifiers_sort_by_code_point_whatever_the_database_says(postgre
                 )
             )
         assert (listed, collation) == (sorted(listed), "C")
+
+
+async def test_an_insert_that_was_absorbed_is_seen(store):
+    """Both drivers: what a cursor says of its rows after it was closed is not the same."""
+    await store.create_run("r", "agent")
+    for _ in range(2):
+        assert await store.save_usage("r", iteration_index=0, usage=UsageStats(), usage_id="u") is None
+        await store.save_trace("r", "user", "x", order_index=0, trace_id="t", claim_epoch=1)
+    with pytest.raises(WriteConflictError):
+        await store.save_trace("r", "user", "y", order_index=0, trace_id="t", claim_epoch=1)
+    assert [await store.add_note("r", note_id=note, text="x", max_pending=1) for note in "aab"] == [
+        "added",
+        "duplicate",
+        "full",
+    ]
+    stored = await store.put_blob(b"x", tenant_scope="-")
+    assert (await store.put_blob(b"x", tenant_scope="-")).generation == stored.generation
+
+
+async def test_the_longest_identifiers_fit_every_index(store):
+    """Characters of four bytes that do not repeat: PostgreSQL compresses what does."""
+    made = random.Random(7)
+
+    def longest(length):
+        return "".join(chr(made.randrange(0x10000, 0x10FFFF)) for _ in range(length))
+
+    run_id, tenant = longest(64), longest(255)
+    scope = blob_scope(tenant)
+    await store.create_run(run_id, longest(255), tenant_id=tenant, idempotency_key=longest(255), model=longest(255))
+    blob = await store.put_blob(b"x", tenant_scope=scope)
+    edge = {"tenant_scope": scope, "sha256": blob.sha256, "owner_kind": longest(100), "ordinal": 0}
+    edges = [BlobEdge(owner_id=longest(255), **edge) for _ in range(3)]
+    await store.save_trace(run_id, longest(100), "x", order_index=0, trace_id=longest(64), blob_refs=edges)
+    listed = await store.blob_references(blob.sha256, tenant_scope=scope)
+    assert [found.owner_id for found in listed] == sorted(one.owner_id for one in edges)
+    assert await store.save_run_event(run_id, event_type=longest(100), correlation_id=longest(255)) == 0
+    call = {"provider_tool_call_id": longest(255), "params": {}, "result_payload": "1", "duration_ms": 1}
+    await store.save_tool_call(
+        run_id, tool_call_id=longest(255), tool_name=longest(255), target="x", success=True, iteration_index=0, **call
+    )
+    await store.create_run("child", "agent", parent_run_id=run_id, delegation_level=1, tenant_id=tenant)
 
 
 async def test_the_events_of_many_runs_are_one_statement_of_one_text(store):

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import URL, make_url
 
 from dendrux.cli import main
-from dendrux.testing import progress
+from dendrux.cli.problems import Problem
+from dendrux.cli.targets import target
+from dendrux.store import SQLiteStateStore
+from dendrux.testing import databases, progress, scratch
+from dendrux.testing.databases import NotFound, Server
 from dendrux.testing.store_kit import plugin
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.vocabulary import CAPABILITIES
@@ -25,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(Path(path).resolve()) for path in sys.path if path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plugin, "catalogue", lambda: broken.CATALOGUE)
-    monkeypatch.setattr(progress, "HEARTBEAT_S", 1e9)  # how often lines come says nothing here
+    monkeypatch.setattr(progress, "HEARTBEAT_S", 1e9)  # a slow machine prints more lines
     return tmp_path
 
 
@@ -66,11 +74,19 @@ def test_certify_a_broken_store(capsys: pytest.CaptureFixture[str], here: Path) 
 
 
 def test_certify_on_a_database_that_keeps_what_it_has(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    url = f"sqlite+aiosqlite:///{here / 'mine.db'}"
+    """Runs that were there stay, and none of the kit's do: they would slow down whoever pages over every run."""
+    file = here / "mine.db"
+    url = f"sqlite+aiosqlite:///{file}"
     assert main(["certify", "sqlite", "--url", url]) == 0
     assert "on the database of --url" in capsys.readouterr().out
-    assert main(["certify", "sqlite", "--url", url]) == 0
-    assert (here / "mine.db").exists()
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        assert connection.execute("SELECT count(*) FROM agent_runs").fetchone() == (0,)
+        connection.execute(
+            "INSERT INTO agent_runs (id, agent_name, status, created_at, updated_at) "
+            "VALUES ('kept', 'mine', 'success', '2026-01-01 00:00:00.000000', '2026-01-01 00:00:00.000000')"
+        )
+        assert main(["certify", "sqlite", "--url", url]) == 0
+        assert connection.execute("SELECT id FROM agent_runs").fetchall() == [("kept",)]
 
 
 def test_certify_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +127,6 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["certify"], "which store? dendrux certify sqlite, or dendrux certify module:Class"),
-        (["certify", "postgresql"], "a store for postgresql is not part of this version; use sqlite, or module:Class"),
         (
             ["certify", "my_store"],
             "'my_store' names no store; use sqlite, postgresql, mysql, mariadb, or module:Class such",
@@ -199,3 +214,70 @@ def test_the_command_is_light() -> None:
     heavy = "{'pytest', 'sqlalchemy', 'hypothesis', 'dendrux_model'}"
     program = f"import dendrux.cli, sys; assert {heavy}.isdisjoint(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+# -- where a command works ----------------------------------------------------------------------------------------------
+
+
+class Elsewhere(SQLiteStateStore):
+    dialect_names = ("postgresql",)
+
+
+def nowhere(name: str) -> Server:
+    raise NotFound(name, ["nothing listens"])
+
+
+@pytest.mark.parametrize("name", ["postgresql", "mariadb", "mysql"])
+def test_a_server_that_is_not_found(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(databases, "find", nowhere)
+    assert main(["certify", name]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == f"dendrux: {name} was not found: nothing listens. Give a database with --url"
+
+
+def test_a_store_of_ones_own_looks_for_the_servers_of_its_dialects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "find", nowhere)
+    with (
+        pytest.raises(Problem, match=r"^postgresql was not found: nothing listens\. Give"),
+        target(Elsewhere, "a:B", None),
+    ):
+        pass
+
+
+def test_a_new_database_is_made_and_dropped_and_its_server_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    @contextmanager
+    def fake(server: Server) -> Iterator[URL]:
+        done.append("made")
+        yield server.url.set(database="dendrux_test_1")
+        done.append("dropped")
+
+    server = Server(
+        "postgresql", make_url("postgresql+asyncpg://me@host/x"), "17.1", "given", lambda: done.append("stopped")
+    )
+    monkeypatch.setattr(databases, "find", lambda name: server)
+    monkeypatch.setattr(scratch, "scratch", fake)
+    with target(Elsewhere, "postgresql", None) as found:
+        assert found.url is not None
+        assert (found.url.database, found.ours) == ("dendrux_test_1", True)
+        assert found.where == "a new database of postgresql 17.1 (given)"
+        assert done == ["made"]
+    assert done == ["made", "dropped", "stopped"]
+
+
+def test_a_missing_driver_names_its_extra(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    assert main(["certify", "postgresql", "--url", "postgresql+asyncpg://me:secret@127.0.0.1:1/x"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == 'dendrux: the driver of --url is not installed: asyncpg; pip install "dendrux[postgres]" brings it'
+
+
+def test_a_server_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "x", "--store", "postgresql"]) == 2
+    assert main(["certify", "postgresql", "--url", "postgresql+asyncpg://me:secret@127.0.0.1:1/x"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("dendrux: the database of --url cannot be opened (ConnectionRefusedError)")
+    assert "secret" not in said

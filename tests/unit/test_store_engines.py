@@ -6,11 +6,11 @@ import asyncio
 import sys
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import create_mock_engine, event, inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import StaticPool
 
-from dendrux.db.models import Base
+from dendrux.db.models import Base, tool_calls
 from dendrux.db.session import get_engine
 from dendrux.errors import PersistenceError, SchemaNotInitializedError, SchemaOutOfDateError, StoreUnavailableError
 from dendrux.store import SQLiteStateStore, store_for_engine
@@ -183,3 +183,30 @@ async def test_a_pool_of_one_connection_does_not_deadlock(tmp_path):
         await store.create_run("r", "agent")
         await asyncio.gather(*(store.save_run_event("r", event_type="x", claim_epoch=1) for _ in range(10)))
         assert len(await store.get_run_events("r")) == 10
+
+
+async def test_create_all_makes_all_tables_or_none_on_sqlite(tmp_path):
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'half.db'}")
+
+    def interrupted(table, connection, **_):
+        raise RuntimeError
+
+    event.listen(tool_calls, "after_create", interrupted)
+    try:
+        with pytest.raises(RuntimeError):
+            async with engine.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all)
+    finally:
+        event.remove(tool_calls, "after_create", interrupted)
+    async with engine.begin() as connection:
+        assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
+        await connection.run_sync(Base.metadata.create_all)
+        await connection.run_sync(Base.metadata.create_all)
+    await engine.dispose()
+
+
+async def test_the_statements_of_the_schema_can_be_printed():
+    shown = []
+    engine = create_mock_engine("sqlite://", lambda statement, *_, **__: shown.append(statement))
+    Base.metadata.create_all(engine, checkfirst=False)
+    assert len(shown) > len(Base.metadata.tables)

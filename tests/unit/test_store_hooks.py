@@ -299,3 +299,14 @@ async def test_pages_of_children_and_events(tmp_path):
         assert await store.get_events_for_runs({}, limit_per_run=1) == {}
         with pytest.raises((ValueError, PersistenceError)):
             await store.get_events_for_runs({"a": -1}, limit_per_run=101)
+
+
+@pytest.mark.parametrize("beside", ["text", "{", 1, None, {"a": 1}])
+async def test_a_list_is_looked_for_beside_values_that_are_none(tmp_path, beside):
+    """json_each makes an error of a scalar, whatever the terms beside it say."""
+    async with built_in(tmp_path) as store:
+        await store.create_run("list", "agent", meta={"v": ["x", 1]})
+        await store.create_run("beside", "agent", meta={"v": beside})
+        for wanted in (["x"], [1], ["x", 1]):
+            assert [run.id for run in await store.list_runs(metadata_filter={"v": wanted})] == ["list"]
+        assert await store.list_runs(metadata_filter={"v": ["y"]}) == []

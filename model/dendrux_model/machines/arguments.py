@@ -24,6 +24,8 @@ Pick = Callable[[Sequence[Any]], Any]
 
 AGENT = "a"
 RUNS = ("r1", "r2", "r3")
+NONES = (None, None)
+"""Makes leaving a parameter out likelier."""
 TENANTS = (None, "t", "t ", "T", "")
 KEYS = (None, None, "k")
 DOCUMENTS: tuple[dict[str, Any] | None, ...] = (
@@ -118,7 +120,7 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
     def create_run(self) -> ops.Operation:
         known = [run.id for run in self.world.runs]
         free = [run for run in RUNS if run not in known]
-        parent = self.pick([None, None, None, *known])
+        parent = self.pick([None, *known, *NONES])
         record = self.record(parent) if parent else None
         key = self.pick(KEYS)
         tenant = record.tenant_id if record else self.pick(TENANTS)
@@ -131,9 +133,9 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
             idempotency_key=key,
             idempotency_fingerprint=self.pick([None, "f", ""]) if key else None,
             parent_run_id=parent,
-            delegation_level=(record.delegation_level + 1 if record else 0) + self.pick([0, 0, 0, 1]),
+            delegation_level=(record.delegation_level + 1 if record else 0) + self.pick([0, 1, 0, 0]),
             parent_claim_epoch=self.epoch(parent) if parent else None,
-            retry_of_run_id=self.pick([None, None, None, *known]),
+            retry_of_run_id=self.pick([None, *known, *NONES]),
             **self.seeds(),
         )
 
@@ -339,7 +341,7 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
             tool_call_id=f"call of {row_id}",
             tool_name="search",
             claim_epoch=self.epoch(run, required=True),
-            event=EventWrite(event_type=TOOL_STARTED, event_id=f"{row_id}-begun"),
+            event=EventWrite(event_type=self.pick([TOOL_STARTED, TOOL_COMPLETED]), event_id=f"{row_id}-begun"),
             params=self.pick([None, None, None, {"n": 1}]),
         )
 
@@ -363,7 +365,9 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
                 trace_kind="observation",
             ),
             event=EventWrite(
-                event_type=TOOL_COMPLETED, event_id=self.pick([f"{row_id}-done", None]), data=self.document()
+                event_type=self.pick([TOOL_COMPLETED, TOOL_STARTED]),
+                event_id=self.pick([f"{row_id}-done", None]),
+                data=self.document(),
             ),
             result_payload=self.pick(['{"ok": 1}', "1.0", "not json"]),
             success=self.pick([True, False]),
@@ -449,8 +453,14 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
     # -- families -----------------------------------------------------------------------------------------------------
 
     def cancel_subtree(self) -> ops.Operation:
+        """Cursors are the store's own: a program can name one that there is not, and follows no other."""
         run = self.run()
-        return ops.CancelSubtree(root_run_id=run, limit=self.pick([100, 1, 2]), tenant_id=self.scope(run))
+        return ops.CancelSubtree(
+            root_run_id=run,
+            limit=self.pick([100, 1, 2]),
+            after=self.pick([None, "missing"]),
+            tenant_id=self.scope(run),
+        )
 
     def get_delegation_info(self) -> ops.Operation:
         run = self.run()

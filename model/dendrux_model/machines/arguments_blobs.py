@@ -13,7 +13,8 @@ from dendrux_model.world import Run, World
 T = TypeVar("T")
 
 CONTENTS: Final = ("one", "two", "é")
-AGES: Final = (GARBAGE_AGE_S, 24 * GARBAGE_AGE_S)
+AGES: Final = (GARBAGE_AGE_S, 24 * GARBAGE_AGE_S, GARBAGE_AGE_S - 1)
+"""Of garbage; the last one is too young to ask for."""
 
 
 class BlobArguments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dendrux.runtime.values import LLMInteractionWrite, SeedTrace, ToolCallWrite, TraceWrite, UsageStats, UsageWrite
+from dendrux.vocabulary import LOOP_STATE_MAX
 from dendrux_model import operations as ops
 
 USAGE = UsageStats(input_tokens=1, output_tokens=2, total_tokens=3, cost_usd=0.5)
@@ -14,7 +15,9 @@ STATES: tuple[dict[str, Any] | None, ...] = (
     {"step": None, "plan": [1, 1.0, {"é": "\u0000"}]},
     {"odd key ü": -0.0, "step": 2},
     {},
+    {"much": "x" * LOOP_STATE_MAX},
 )
+"""What a step leaves of its loop; the last one is more than a run holds."""
 SEEDS = (
     SeedTrace(role="system", content="You are kind.", meta={"n": 1}),
     SeedTrace(role="user", content="é\u0000 𝄞"),

@@ -1,12 +1,14 @@
-"""Every way through an operation that the model has from here: what machines draw refusals from.
+"""A way to a branch of an operation: how machines find a refusal that chance would seldom meet.
 
 A pool's first choice is the plain one. Deviating from it in one place, or in two, reaches almost every branch of an
-operation; grouping the results by branch lets a machine draw a rare refusal as often as a common one.
+operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from random import Random
 from typing import Any
 
 from dendrux_model.branches import branch
@@ -14,8 +16,8 @@ from dendrux_model.machines.arguments import Arguments
 from dendrux_model.operations import Operation
 from dendrux_model.world import World
 
-TRIED_MAX = 300
-"""Operations that are made at most for one choice."""
+TRIED_MAX = 24
+"""Operations that are made at most on the way to one branch."""
 
 
 def made(world: World, name: str, odd: Mapping[int, int]) -> tuple[Operation, list[int]]:
@@ -30,25 +32,25 @@ def made(world: World, name: str, odd: Mapping[int, int]) -> tuple[Operation, li
     return Arguments(world, pick).make(name), sizes
 
 
-def deviating(world: World, name: str) -> Iterator[Operation]:
-    """The plain operation, then those that deviate in one place, then in two."""
+def deviating(world: World, name: str, random: Random) -> Iterator[Operation]:
+    """The plain operation, then every one that deviates in one place, each before one that does so in a second."""
     plain, sizes = made(world, name, {})
     yield plain
     places = [(place, option) for place, size in enumerate(sizes) for option in range(1, size)]
-    singles = {one: made(world, name, dict([one])) for one in places}
-    yield from (operation for operation, _ in singles.values())
-    for (place, option), (_, after) in singles.items():
-        for other in range(place + 1, len(after)):
-            for another in range(1, min(after[other], 3)):
-                yield made(world, name, {place: option, other: another})[0]
+    random.shuffle(places)
+    for place, option in places:
+        operation, after = made(world, name, {place: option})
+        yield operation
+        others = [other for other in range(place + 1, len(after)) if after[other] > 1]
+        if others:
+            other = random.choice(others)
+            yield made(world, name, {place: option, other: random.randrange(1, after[other])})[0]
 
 
-def by_branch(world: World, name: str) -> dict[str, list[Operation]]:
-    """Operations of this class by the branch that they take in this world."""
-    found: dict[str, list[Operation]] = {}
-    for number, operation in enumerate(deviating(world, name)):
-        if number == TRIED_MAX:
-            break
+def toward(world: World, name: str, word: str, random: Random, tries: int = TRIED_MAX) -> Operation | None:
+    """An operation of this class that takes this branch in this world, if one is found soon."""
+    for operation in islice(deviating(world, name, random), tries):
         after, outcome = operation.step(world)
-        found.setdefault(branch(world, operation, outcome, after), []).append(operation)
-    return found
+        if branch(world, operation, outcome, after) == word:
+            return operation
+    return None

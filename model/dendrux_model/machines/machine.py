@@ -8,24 +8,40 @@ program that it executes, so a failure is a program anybody can replay; `reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from random import Random
+from typing import Any, ClassVar, Protocol
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from dendrux_model.branches import known_branches, way
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.arguments_leases import LEASE_S
-from dendrux_model.machines.deviations import by_branch
+from dendrux_model.machines.deviations import toward
 from dendrux_model.machines.starts import STARTS, TIMELESS
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.possible import Worlds
 from dendrux_model.programs import Do, Fault, Program, Reopen, Step, Tick
 from dendrux_model.world import World
 
+Pair = tuple[str, str]
+"""An operation and a branch of it."""
+
 STEPS = 20
 """Steps of one example at most."""
+
+GOALS_MAX = 2
+"""Branches that one choice looks for a way to."""
+
+TRIED_FOR_ANY = 6
+"""Operations that are made at most on the way to a branch that was reached before."""
+
+MISSED_MAX = 3
+"""Times that one example looks in vain for a way to a branch."""
 
 NEVER_CUT = frozenset({"read", "paged"})
 """A page meets the runs of other examples, so what a cut hits would depend on them; contracts cut pages."""
@@ -61,6 +77,62 @@ def enabled(world: World, names: Sequence[str]) -> list[str]:
     return [name for name in names if OPERATIONS[name].lost_ack == "read" or applies(world, plain.make(name))]
 
 
+@cache
+def pairs_of(storage_format: int, names: tuple[str, ...]) -> tuple[Pair, ...]:
+    """The (operation, branch) pairs of these classes on this format."""
+    return tuple(sorted(pair for pair in known_branches(storage_format) if pair[0] in names))
+
+
+class Choices:
+    """What the steps of one example call.
+
+    Args:
+        goals: the pairs that no example before this one reached. reached: grows by what this one reaches.
+    """
+
+    def __init__(self, random: Random, names: Sequence[str], goals: Iterable[Pair], reached: set[Pair]) -> None:
+        self.random = random
+        self.names = tuple(names)
+        self.goals = sorted(goals)
+        self.reached = reached
+        self.called: list[Operation] = []
+        self.missed: Counter[Pair] = Counter()
+
+    def choose(self, world: World) -> Operation:
+        """Something the model enables, a branch that was not reached yet, or a repeat of an earlier call."""
+        mood = self.random.randrange(8)
+        if mood == 0 and self.called:
+            return self.random.choice(self.called)
+        operation = self.toward_goal(world) if mood < 5 else None
+        if operation is None:
+            pool = enabled(world, self.names) or list(self.names)
+            operation = draw(self.random, world, self.random.choice(pool))
+        self.note(world, operation)
+        return operation
+
+    def toward_goal(self, world: World) -> Operation | None:
+        """A branch that was not reached yet, the first of a few that there is a way to from here; else any."""
+        for goal in self.random.sample(self.goals, min(GOALS_MAX, len(self.goals))):
+            operation = toward(world, *goal, self.random)
+            if operation is not None:
+                return operation
+            self.missed[goal] += 1
+            if self.missed[goal] == MISSED_MAX:
+                self.goals.remove(goal)
+        known = pairs_of(world.new_format, self.names)
+        return toward(world, *self.random.choice(known), self.random, tries=TRIED_FOR_ANY)
+
+    def note(self, world: World, operation: Operation) -> None:
+        """Remember what is called, for repeats, and the way that the model takes."""
+        if operation.lost_ack != "read":
+            self.called.append(operation)
+        after, outcome = operation.step(world)
+        pair = way(world, operation, outcome, after)
+        self.reached.add(pair)
+        if pair in self.goals:
+            self.goals.remove(pair)
+
+
 def build(
     begin: Callable[[], Session],
     *,
@@ -80,10 +152,13 @@ def build(
     """
 
     class Machine(RuleBasedStateMachine):
+        wanted: ClassVar[dict[int, tuple[int, frozenset[Pair]]]] = {}
+        """For each example's seed its number and the pairs that none before it had reached: it can be run again."""
+        reached: ClassVar[set[Pair]] = set()
+
         def __init__(self) -> None:
             super().__init__()
             self.session = begin()
-            self.called: list[Operation] = []
 
         @property
         def world(self) -> World:
@@ -91,40 +166,30 @@ def build(
             worlds = self.session.worlds
             return worlds.possible[0].world._replace(now=worlds.instant)
 
-        @initialize(start=st.sampled_from(sorted(starts or (STARTS if ticks else TIMELESS))))
-        def begin_somewhere(self, start: str) -> None:
-            program: Program = STARTS[start]
+        @initialize(seed=st.integers(0, 2**64 - 1))
+        def begin_somewhere(self, seed: int) -> None:
+            self.random = Random(seed)  # noqa: S311  # draws programs, keeps no secret
+            pairs = pairs_of(self.world.new_format, tuple(names))
+            number, left = self.wanted.setdefault(seed, (len(self.wanted), frozenset(pairs) - self.reached))
+            self.choices = Choices(self.random, names, left, self.reached)
+            begins = starts or tuple(STARTS if ticks else TIMELESS)
+            program: Program = STARTS[begins[number % len(begins)]]
             for step in program:
                 self.session.step(step)
 
-        @rule(data=st.data())
-        def call(self, data: st.DataObject) -> None:
-            if ticks and data.draw(st.integers(0, 5)) == 5:
-                self.session.step(Tick(data.draw(st.sampled_from((LEASE_S, LEASE_S // 2, 10 * LEASE_S)))))
-            operation = self.choose(data)
-            if reopens and data.draw(st.integers(0, 15)) == 15:
+        @rule()
+        def call(self) -> None:
+            if ticks and self.random.randrange(6) == 0:
+                self.session.step(Tick(self.random.choice((LEASE_S, LEASE_S // 2, 10 * LEASE_S))))
+            operation = self.choices.choose(self.world)
+            if reopens and self.random.randrange(16) == 0:
                 self.session.step(Reopen())
-            cut = data.draw(st.integers(0, 2 * len(faults))) if faults else 0
+            cut = self.random.randrange(2 * len(faults) + 1)
             if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:
                 point, kind = faults[cut - 1]
                 self.session.step(Fault(Do(operation), point, kind))  # type: ignore[arg-type]
             else:
                 self.session.step(Do(operation))
-
-        def choose(self, data: st.DataObject) -> Operation:
-            """Something the model enables, any branch of anything, or a repeat of an earlier call."""
-            mood = data.draw(st.integers(0, 7))
-            if mood == 4 and self.called:
-                return data.draw(st.sampled_from(self.called))
-            if mood > 4:
-                ways = by_branch(self.world, data.draw(st.sampled_from(list(names))))
-                operation = data.draw(st.sampled_from(ways[data.draw(st.sampled_from(sorted(ways)))]))
-            else:
-                pool = enabled(self.world, names) or list(names)
-                operation = draw(data, self.world, data.draw(st.sampled_from(pool)))
-            if operation.lost_ack != "read":
-                self.called.append(operation)
-            return operation
 
         def teardown(self) -> None:
             self.session.finish()
@@ -133,16 +198,12 @@ def build(
     return Machine
 
 
-def draw(data: st.DataObject, world: World, name: str) -> Operation:
+def draw(random: Random, world: World, name: str) -> Operation:
     """An operation of this class: one that changes the world when two tries find it."""
-
-    def pick(options: Sequence[Any]) -> Any:
-        return options[data.draw(st.integers(0, len(options) - 1))] if len(options) > 1 else options[0]
-
-    operation = Arguments(world, pick).make(name)
+    operation = Arguments(world, random.choice).make(name)
     if OPERATIONS[name].lost_ack == "read" or applies(world, operation):
         return operation
-    # Second try: every choice plain but for the contents, which leaves the operation enabled.
+    # Second try: every choice plain, which leaves the operation enabled.
     return Arguments(world, first).make(name)
 
 

@@ -8,6 +8,22 @@ from dendrux_model.operations import OPERATIONS
 
 LIFE: Final = ("CreateRun", "PauseWithEvent", "ClaimPausedRun", "FinalizeWithEvent")
 
+LEASES: Final = (
+    *LIFE,
+    "SubmitAndClaim",
+    "ReleaseRunClaim",
+    "RequestCancel",
+    "TouchProgress",
+    "SaveRunEvent",
+    "UpdateRunMeta",
+    "MarkLeaseExpired",
+    "GetLeaseExpired",
+    "ReclaimRun",
+    "SweepStaleRuns",
+    "SweepAbandonedRuns",
+    "GetRun",
+)
+
 PROFILES: Final[dict[str, tuple[str, ...]]] = {
     "all": tuple(OPERATIONS),
     "pauses": (
@@ -63,21 +79,8 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "ChildRunsPage",
         "ListRuns",
     ),
-    "leases": (
-        *LIFE,
-        "SubmitAndClaim",
-        "ReleaseRunClaim",
-        "RequestCancel",
-        "TouchProgress",
-        "SaveRunEvent",
-        "UpdateRunMeta",
-        "MarkLeaseExpired",
-        "GetLeaseExpired",
-        "ReclaimRun",
-        "SweepStaleRuns",
-        "SweepAbandonedRuns",
-        "GetRun",
-    ),
+    "leases": LEASES,
+    "time": (*LEASES, "PutBlob", "CollectGarbage"),
     "blobs": (
         *LIFE,
         "SubmitAndClaim",

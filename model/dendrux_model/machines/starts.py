@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from dendrux.runtime.values import EventWrite
-from dendrux.vocabulary import GARBAGE_AGE_S, META_LOOP, NO_TENANT, RECOVERABLE_LOOP, TOOL_STARTED, blob_scope
+from dendrux.runtime.values import BlobEdge, EventWrite, TraceWrite
+from dendrux.vocabulary import (
+    GARBAGE_AGE_S,
+    META_LOOP,
+    NO_TENANT,
+    RECOVERABLE_LOOP,
+    TOOL_COMPLETED,
+    TOOL_STARTED,
+    blob_scope,
+)
 from dendrux_model.machines.arguments_leases import LEASE_S
 from dendrux_model.operations import (
     AddNote,
     ClaimPausedRun,
+    CompleteToolCall,
+    ConsumeSubmission,
     CreateRun,
     FinalizeWithEvent,
     MarkLeaseExpired,
@@ -17,6 +28,7 @@ from dendrux_model.operations import (
     PutBlob,
     RequestCancel,
     RequestPause,
+    SaveTrace,
     StartToolCall,
     SubmitAndClaim,
 )
@@ -38,16 +50,15 @@ FINISH: Final = Do(
     )
 )
 
-CALL: Final = Do(
-    StartToolCall(
-        run_id="r1",
-        row_id="r1-k0",
-        tool_call_id="call of r1-k0",
-        tool_name="search",
-        claim_epoch=1,
-        event=EventWrite(event_type=TOOL_STARTED, event_id="r1-k0-begun"),
-    )
+START: Final = StartToolCall(
+    run_id="r1",
+    row_id="r1-k0",
+    tool_call_id="call of r1-k0",
+    tool_name="search",
+    claim_epoch=1,
+    event=EventWrite(event_type=TOOL_STARTED, event_id="r1-k0-begun"),
 )
+CALL: Final = Do(START)
 
 RECOVERABLE: Final = Do(CreateRun(run_id="r1", agent_name="a", meta={META_LOOP: RECOVERABLE_LOOP}))
 LONG: Final = Tick(LEASE_S)
@@ -59,17 +70,35 @@ GARBAGE: Final = Do(PutBlob(payload="start", tenant_scope=blob_scope("t")))
 
 KEYED: Final = Do(CreateRun(run_id="r1", agent_name="a", idempotency_key="k", idempotency_fingerprint="f"))
 
+CHILD: Final = Do(CreateRun(run_id="r2", agent_name="a", parent_run_id="r1", delegation_level=1))
+SUBMIT: Final = Do(
+    SubmitAndClaim(run_id="r1", expected_status="paused", submitted_data={"answer": 1}, submission_id="s1")
+)
+CONSUME: Final = Do(ConsumeSubmission(run_id="r1", claim_epoch=2, consumption_id="use1"))
+AGAIN: Final = Do(replace(START, claim_epoch=2))
+COMPLETE: Final = Do(
+    CompleteToolCall(
+        run_id="r1",
+        row_id="r1-k0",
+        claim_epoch=1,
+        trace=TraceWrite(role="tool", content="hello", order_index=0, trace_id="r1-k0-seen", trace_kind="observation"),
+        event=EventWrite(event_type=TOOL_COMPLETED, event_id="r1-k0-done"),
+        result_payload='{"ok": 1}',
+        success=True,
+    )
+)
+MESSAGE: Final = SaveTrace(run_id="r1", role="user", content_text="hello", order_index=0, trace_id="start-m0")
+SAY: Final = Do(MESSAGE)
+REFERENCE: Final = BlobEdge(tenant_scope=NO_TENANT, sha256="start", owner_kind="trace", owner_id="0", ordinal=0)
+REFER: Final = Do(replace(MESSAGE, blob_refs=(REFERENCE,)))
+
 STARTS: Final[dict[str, Program]] = {
     "empty": (),
     "running": (CREATE,),
     "noted": (CREATE, NOTE),
     "paused": (CREATE, PAUSE),
     "claimed": (CREATE, PAUSE, CLAIM),
-    "submitted": (
-        CREATE,
-        PAUSE,
-        Do(SubmitAndClaim(run_id="r1", expected_status="paused", submitted_data={"answer": 1}, submission_id="s1")),
-    ),
+    "submitted": (CREATE, PAUSE, SUBMIT),
     "cancelling": (CREATE, Do(RequestCancel(run_id="r1"))),
     "pausing": (CREATE, Do(RequestPause(run_id="r1", reason="soon"))),
     "paused_cancelling": (CREATE, PAUSE, Do(RequestCancel(run_id="r1"))),
@@ -82,13 +111,31 @@ STARTS: Final[dict[str, Program]] = {
     "stored": (CREATE, PUT),
     "garbage": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")), GARBAGE, Tick(GARBAGE_AGE_S)),
     "tenant": (Do(CreateRun(run_id="r1", agent_name="a", tenant_id="t")),),
+    "consumed": (CREATE, PAUSE, SUBMIT, CONSUME),
+    "handed_out_again": (CREATE, CALL, PAUSE, CLAIM, AGAIN),
+    "completed": (CREATE, CALL, COMPLETE),
+    "answered": (CREATE, SAY, PAUSE, SUBMIT),
+    "referenced": (CREATE, PUT, REFER, PAUSE),
+    "family": (CREATE, CHILD),
     "keyed": (KEYED,),
     "keyed_finished": (KEYED, FINISH),
 }
 """Start states by name."""
 
-MACHINES_ONLY: Final = frozenset({"tenant", "keyed", "keyed_finished"})
-"""Start states that the pair matrix leaves out: what is told apart there does not race."""
+MACHINES_ONLY: Final = frozenset(
+    {
+        "tenant",
+        "consumed",
+        "answered",
+        "handed_out_again",
+        "completed",
+        "referenced",
+        "family",
+        "keyed",
+        "keyed_finished",
+    }
+)
+"""Start states that the pair matrix leaves out: what is told apart there does not race, or nothing new does."""
 
 LEASE_STARTS: Final = ("running", "paused", "claimed", "cancelling", "owner_gone", "expired", "abandoned")
 """Where owners are silent, or soon will be."""

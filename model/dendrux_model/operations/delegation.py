@@ -132,6 +132,8 @@ class CancelSubtree(Operation, lost_ack="paged"):
 
     def page(self, world: World, lost: str | None = None, *, applied: bool = True) -> Step:
         """One page; of the run `lost` nobody hears whether it was reached."""
+        if self.after is not None and find(world, self.after) is None:
+            return world, INVALID  # no call gave this cursor, so it is a bad argument, whatever the root
         root = scoped(world, self.root_run_id, self.tenant_id)
         if root is None:
             return world, NOT_FOUND

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Sequence
 
 from dendrux import __version__
-from dendrux.cli import certify, replay
+from dendrux.cli import certify, db, replay
 from dendrux.cli.problems import Problem
 
-DESCRIPTION = "Certify stores of dendrux, and replay what a certification found."
+DESCRIPTION = "Manage the schema of dendrux, certify stores, and replay what a certification found."
 EPILOG = """\
 examples:
   dendrux certify sqlite                    the built-in SQLite store, on temporary files
   dendrux certify my_store:MyStore          a SQLStateStore subclass of yours, on temporary SQLite files
   dendrux certify my_store:MyStore --url URL    the same on the database of an SQLAlchemy URL
+  dendrux db migrate --url URL              prepare a database, or bring it to this release
   dendrux replay FILE --store sqlite        a failing program that the kit wrote
 """
 
@@ -31,13 +32,13 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"dendrux {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (certify, replay):
+    for command in (certify, db, replay):
         command.add_to(commands)
     return root
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Answers its exit code: 0 well, 1 a finding, 2 unusable input."""
+    """Run one command. Answers its exit code: 0 well, 1 a finding, 2 unusable input; a command may have more."""
     given = parser().parse_args(arguments)
     try:
         return int(given.run(given))

@@ -12,6 +12,7 @@ from dendrux.cli.problems import Problem
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
+    from sqlalchemy.engine import Dialect
 
     from dendrux.store import SQLStateStore
 
@@ -72,34 +73,47 @@ def on_a_server(store_class: type[SQLStateStore], names: tuple[str, ...]) -> Ite
 
 def usable(store_class: type[SQLStateStore], name: str, given: str) -> URL:
     """The URL, if this store can work on its database: asked before anything starts."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
     accepted = store_class.dialect_names
-    try:
-        url = make_url(given)
-        dialect = url.get_dialect()
-    except NoSuchModuleError:
-        raise Problem("--url names a database or driver that SQLAlchemy does not know") from None
-    except ArgumentError:
-        raise Problem("--url is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database") from None
+    url, dialect = read_url(given, "--url")
     if accepted and dialect.name not in accepted:
         raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
-    try:
-        dialect.import_dbapi()
-    except ImportError as error:
-        extra = EXTRAS.get(str(error.name))
-        remedy = f'pip install "dendrux[{extra}]" brings it' if extra else "install it"
-        raise Problem(f"the driver of --url is not installed: {error.name}; {remedy}") from None
-    if not getattr(dialect, "is_async", False):
-        raise Problem(f"--url must name an async driver, such as {dialect.name}+...: stores are asynchronous")
-    found = asyncio.run(family(url))
+    require_driver(dialect, "--url")
+    found = asyncio.run(family(url, "--url"))
     if name in ("mysql", "mariadb") and found != name:
         raise Problem(f"the server of --url is {found}: certify it as {found}")
     return url
 
 
-async def family(url: URL) -> str:
+def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
+    """A URL and its dialect; `source` is where the user gave it."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        url = make_url(given)
+        # As an async engine asks for it: a driver may have a dialect for each kind, as psycopg has.
+        return url, url.get_dialect(True)
+    except NoSuchModuleError:
+        raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
+    except ArgumentError:
+        raise Problem(
+            f"{source} is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database"
+        ) from None
+
+
+def require_driver(dialect: type[Dialect], source: str) -> None:
+    """The dialect's driver is installed, and asynchronous."""
+    try:
+        dialect.import_dbapi()
+    except ImportError as error:
+        extra = EXTRAS.get(str(error.name))
+        remedy = f'pip install "dendrux[{extra}]" brings it' if extra else "install it"
+        raise Problem(f"the driver of {source} is not installed: {error.name}; {remedy}") from None
+    if not getattr(dialect, "is_async", False):
+        raise Problem(f"{source} must name an async driver, such as {dialect.name}+...: stores are asynchronous")
+
+
+async def family(url: URL, source: str) -> str:
     """What the database is called, from one connection: one that nobody can reach is said once, not by every test."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -110,7 +124,7 @@ async def family(url: URL) -> str:
     except Exception as error:  # noqa: BLE001  # whatever a driver makes of a server it cannot use
         reason = type(getattr(error, "orig", None) or error).__name__
         raise Problem(
-            f"the database of --url cannot be opened ({reason}): check that it exists and is running"
+            f"the database of {source} cannot be opened ({reason}): check that it exists and is running"
         ) from None
     finally:
         await engine.dispose()

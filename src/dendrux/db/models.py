@@ -314,7 +314,9 @@ blob_refs = Table(
         ondelete="RESTRICT",
     ),
     UniqueConstraint("run_id", "owner_kind", "owner_id", "ordinal", name="uq_dendrux_blob_refs_owner"),
-    Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256", "run_id", "owner_kind", "owner_id", "ordinal"),
+    Index("ix_dendrux_blob_refs_blob", "tenant_scope", "sha256", "run_id", "owner_kind", "owner_id", "ordinal").ddl_if(
+        callable_=lambda *_, dialect, **_facts: dialect.name != "postgresql"
+    ),
 )
 
 settings = Table(
@@ -348,6 +350,20 @@ def _checks_documents(*_: object, dialect: Any, **_facts: object) -> bool:
 _set_mysql_options()
 
 
+def _in_one_transaction(_target: MetaData, connection: Connection, *, tables: Sequence[Table], **_: object) -> None:
+    """All tables or none, also on SQLite, whose driver would commit every statement that is no INSERT or UPDATE.
+
+    https://docs.python.org/3/library/sqlite3.html#sqlite3-transaction-control-isolation-level
+    """
+    if not tables or connection.dialect.name != "sqlite" or not isinstance(connection, Connection):
+        return  # a mock connection prints statements
+    if not getattr(connection.connection.driver_connection, "in_transaction", True):
+        connection.exec_driver_sql("BEGIN")
+
+
+event.listen(metadata, "before_create", _in_one_transaction)
+
+
 def _activate_new_schema(_target: MetaData, connection: Connection, *, tables: Sequence[Table], **_: object) -> None:
     """A schema that this call made starts at format 2; on older tables nothing is activated."""
     if agent_runs not in tables or settings not in tables:
@@ -359,9 +375,19 @@ def _activate_new_schema(_target: MetaData, connection: Connection, *, tables: S
 
 event.listen(metadata, "after_create", _activate_new_schema)
 
-META_INDEX: Final = DDL(  # type: ignore[no-untyped-call]
-    "CREATE INDEX ix_agent_runs_meta ON %(fullname)s USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
-).execute_if(dialect="postgresql")
-"""What containment in the metadata of runs is looked up in. Only PostgreSQL has it; results never depend on it."""
 
-event.listen(agent_runs, "after_create", META_INDEX)
+def _only_on_postgresql(table: Table, statement: str) -> None:
+    """An index that the other databases cannot have, or need not."""
+    made = DDL(statement).execute_if(dialect="postgresql")  # type: ignore[no-untyped-call]
+    event.listen(table, "after_create", made)
+
+
+# What containment in the metadata of runs is looked up in; results never depend on it.
+_only_on_postgresql(
+    agent_runs, "CREATE INDEX ix_agent_runs_meta ON %(fullname)s USING gin ((CAST(meta AS jsonb)) jsonb_path_ops)"
+)
+# An entry of an index holds at most 2704 bytes there, which the longest identifiers of all columns would exceed. What
+# these leave unsorted is the references of one run.
+_only_on_postgresql(
+    blob_refs, "CREATE INDEX ix_dendrux_blob_refs_blob ON %(fullname)s (tenant_scope, sha256, run_id, owner_kind)"
+)

@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import inspect, select
+from sqlalchemy import Select, exists, false, inspect, select
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import AssertionPool, NullPool, Pool, SingletonThreadPool, StaticPool
 
@@ -109,14 +111,26 @@ async def check_schema(connection: AsyncConnection) -> None:
     Refuses: SchemaNotInitializedError without our tables, SchemaOutOfDateError when some table or column is missing or
     the storage format is not one this release knows.
     """
-    missing = await connection.run_sync(_missing)
-    if missing is None:
-        raise SchemaNotInitializedError
-    if missing:
-        raise SchemaOutOfDateError(f"{SchemaOutOfDateError.__doc__} Missing: {_some(missing)}.")
-    found = await connection.scalar(select(settings.c.value).where(settings.c.key == STORAGE_FORMAT_KEY))
+    try:
+        found = await connection.scalar(_everything())
+    except DBAPIError:
+        await connection.rollback()
+        missing = await connection.run_sync(_missing)
+        if missing is None:
+            raise SchemaNotInitializedError from None
+        if missing:
+            raise SchemaOutOfDateError(f"{SchemaOutOfDateError.__doc__} Missing: {_some(missing)}.") from None
+        raise
     if found not in (None, "1", STORAGE_FORMAT):
         raise SchemaOutOfDateError("The database was activated by a later release. Use that release, or a later one.")
+
+
+@cache
+def _everything() -> Select[Any]:
+    """The storage format, in a statement that names every column: one round trip where all are there."""
+    value = select(settings.c.value).where(settings.c.key == STORAGE_FORMAT_KEY).scalar_subquery()
+    nothing = [exists(select(*table.columns).where(false())) for table in metadata.sorted_tables]
+    return select(value, *nothing)
 
 
 def _missing(connection: Connection) -> list[str] | None:

@@ -82,6 +82,10 @@ UNREADABLE: Final = DbError(DbErrorKind.OTHER, None, "stored_value")
 """A row holds what this column cannot hold: the statement succeeded, and its answer cannot be read."""
 
 
+COUNTED: Final = {"preserve_rowcount": True}
+"""Read the number of rows before the cursor is closed: a driver may forget it then, and an insert counts by it."""
+
+
 class Facts(NamedTuple):
     """What every rule asks of a run."""
 
@@ -213,7 +217,7 @@ class Tx:
         assert self.connection is not None
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("%s: %s", self.operation, statement)
-        return await self.guarded(self.connection.execute(statement, params))
+        return await self.guarded(self.connection.execute(statement, params, execution_options=COUNTED))
 
     async def rows(self, statement: Executable, params: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
         """Run one statement and take all its rows."""

@@ -6,6 +6,7 @@ reports to the first process, which shows them and judges as if it had run every
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
@@ -59,6 +60,7 @@ class Parts:
         """Run every test in some process; one process needs none of this."""
         if self.jobs == 1 or session.testsfailed or session.config.option.collectonly:
             return None
+        gc.freeze()  # what is loaded by now stays; no process looks through it again
         forking: Any = multiprocessing.get_context("fork")
         taken = forking.Value("i", 0)
         parts = [self.start(forking, session, taken, number) for number in range(self.jobs)]

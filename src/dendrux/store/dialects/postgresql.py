@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Integer,
+    Numeric,
     Table,
     Text,
     and_,
@@ -55,8 +56,10 @@ OLDEST: Final = (14,)
 CONVERSION: Final = frozenset({"22P02", "22P05"})
 """invalid_text_representation and untranslatable_character: stored JSON text that PostgreSQL cannot take apart."""
 
-WHOLE: Final = "^-?[0-9]{1,18}$"
-"""JSON text of an integer that every 64-bit column holds."""
+WHOLE: Final = "^-?[0-9]{1,19}$"
+"""JSON text of an integer that may fit 64 bits; more digits never do."""
+
+INT_LEAST, INT_MOST = literal(-(2**63), BigInteger()), literal(2**63 - 1, BigInteger())
 
 
 class PostgresStateStore(SQLStateStore):
@@ -134,21 +137,34 @@ class PostgresStateStore(SQLStateStore):
         if as_type == "str":
             return type_coerce(case((kind == "string", _unquoted(found))).collate("C"), Prose())
         if as_type == "int":
-            return case((_text(found).regexp_match(WHOLE), cast(_text(found), BigInteger)))
+            fits = cast(_text(found), Numeric()).between(INT_LEAST, INT_MOST)
+            return case((_text(found).regexp_match(WHOLE), case((fits, cast(_text(found), BigInteger)))))
         if as_type == "bool":
             return case((kind == "boolean", cast(_text(found), Boolean)))
         raise ValueError(f"json_get reads json, str, int or bool, not {as_type!r}")
 
     def json_contains(self, col: ColumnElement[Any], path: JsonPath, value: JsonValue) -> ColumnElement[bool]:
         """Containment of `jsonb`, which an index on the column may serve, and for numbers their very text."""
+        exact = func.coalesce(_holds(_at(col, path), value), false())
         if not all(isinstance(part, str) for part in path):
-            return func.coalesce(_holds(_at(col, path), value), false())
+            return exact
         document = value
         for part in reversed(path):
             document = {part: document}  # type: ignore[dict-item]
         found = _jsonb(col).contains(_jsonb(literal(document, Json())))
-        exact = and_(found, _holds(_at(col, path), value)) if _has_number(value) else found
-        return func.coalesce(exact, false())
+        # Of a document that is there, containment is true or false; a COALESCE around it would hide it from the index.
+        return and_(col.is_not(None), found, exact) if _has_number(value) else and_(col.is_not(None), found)
+
+    def metadata_filter_predicate(
+        self, col: ColumnElement[Any], metadata_filter: dict[str, Any]
+    ) -> ColumnElement[bool]:
+        """One containment for all pairs, which is what the index on metadata is for, and the numbers one by one."""
+        if not metadata_filter:
+            return true()
+        numbers = {key: value for key, value in metadata_filter.items() if _has_number(value)}
+        found = _jsonb(col).contains(_jsonb(literal(metadata_filter, Json())))
+        exact = [func.coalesce(_holds(_at(col, (key,)), value), false()) for key, value in numbers.items()]
+        return and_(col.is_not(None), found, *exact)
 
     def json_is_null(self, col: ColumnElement[Any], path: JsonPath) -> ColumnElement[bool]:
         """A missing path is SQL NULL, which has no JSON type."""

@@ -14,6 +14,7 @@ from sqlalchemy import CTE, Select, func, literal, select
 
 from dendrux.db.models import agent_runs, llm_interactions
 from dendrux.runtime.values import UsageRollup
+from dendrux.store.hooks import Hooks
 from dendrux.store.statements import scoped
 from dendrux.store.tx import Tx
 from dendrux.vocabulary import UNSCOPED, TenantScope
@@ -38,7 +39,7 @@ def above(run_id: str, scope: TenantScope) -> CTE:
     return chain.union_all(step if scope is UNSCOPED else step.where(parent.c.tenant_id == scope))
 
 
-def below(starts: Sequence[str], root: str, scope: TenantScope) -> CTE:
+def below(store: Hooks, starts: Sequence[str], root: str, scope: TenantScope) -> CTE:
     """These runs (depth 0) and everything below them, as (id, depth)."""
     base = scoped(select(runs.id, literal(0).label("depth")).where(runs.id.in_(starts)), scope)
     tree: CTE = base.cte("below", recursive=True)
@@ -46,6 +47,7 @@ def below(starts: Sequence[str], root: str, scope: TenantScope) -> CTE:
     step = select(child.c.id, tree.c.depth + 1).where(
         child.c.parent_run_id == tree.c.id, child.c.id != root, tree.c.depth < LEVELS
     )
+    step = store.by_parent(step, child)
     return tree.union_all(step if scope is UNSCOPED else step.where(child.c.tenant_id == scope))
 
 
@@ -60,7 +62,7 @@ async def subtree(
     while starts:
         deeper: list[str] = []
         for first in range(0, len(starts), CHUNK):
-            tree = below(starts[first : first + CHUNK], root, scope)
+            tree = below(tx.store, starts[first : first + CHUNK], root, scope)
             # The runs that a later part begins with were the last ones of the part before.
             part = [select_(tree).where(tree.c.depth > (0 if depth else -1)) for select_ in selects]
             found = [await tx.rows(statement) for statement in part]
@@ -122,7 +124,7 @@ async def _at(
 ) -> list[str]:
     found: list[str] = []
     for first in range(0, len(starts), CHUNK):
-        tree = below(starts[first : first + CHUNK], root, scope)
+        tree = below(tx.store, starts[first : first + CHUNK], root, scope)
         statement = select(tree.c.id).where(tree.c.depth == depth)
         if least is not None:
             statement = statement.where(tree.c.id >= least)

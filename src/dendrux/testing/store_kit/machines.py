@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dendrux.testing.bench import Bench
 from dendrux.testing.execution import Execution, Failed
 from dendrux.testing.store_kit.contract import Situation
-from dendrux_model.branches import branch
+from dendrux_model.branches import way
 from dendrux_model.machines.machine import Session, build, search
 from dendrux_model.machines.profiles import PROFILES
 from dendrux_model.machines.reduce import reduce
@@ -19,6 +20,9 @@ from dendrux_model.world import World
 
 STEP_S = 120.0
 """A step that has not ended by then hangs."""
+
+DEFAULT_SEED = 1
+"""What machines draw from where nobody says otherwise, so that two runs are one."""
 
 Branches = set[tuple[str, str]]
 
@@ -45,11 +49,8 @@ class LoopSession:
             raise
         if isinstance(step, (Do, Fault)):
             do = step if isinstance(step, Do) else step.do
-            after = self.worlds.possible[0].world
-            still = after.runs == before.runs and after.blobs == before.blobs
-            after = before if still else after  # the clock alone is no change
             answer = self.execution.lines[-1].observed
-            self.branches.add((type(do.operation).__name__, branch(before, do.operation, answer, after)))
+            self.branches.add(way(before, do.operation, answer, self.worlds.possible[0].world))
 
     def finish(self) -> None:
         if not self.broken:
@@ -59,35 +60,62 @@ class LoopSession:
         asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(STEP_S)
 
 
-async def explore(
-    situation: Situation,
-    *,
-    profile: str,
-    examples: int,
-    faults: tuple[tuple[str, str], ...] = (),
-    reopens: bool = False,
-    ticks: bool = False,
-    starts: tuple[str, ...] = (),
-) -> None:
-    """Run one machine on one bench; a failure is reduced to a program that cannot be made smaller, and raised."""
-    loop = asyncio.get_running_loop()
-    branches: Branches = set()
-    bench = situation.bench
-    await bench.instance()
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A contract's check that runs one machine on one bench.
 
-    def begin() -> Session:
-        return LoopSession(execution(situation, bench), loop, branches)
+    A failure is reduced to a program that cannot be made smaller, and raised.
+    """
 
-    machine = build(begin, names=PROFILES[profile], faults=faults, reopens=reopens, ticks=ticks, starts=starts)
-    budget = situation.settings.examples or examples
-    if budget < examples:
-        situation.note("reduced", budget)
-    try:
-        await asyncio.to_thread(search, machine, examples=budget, seed=situation.settings.seed)
-    except Failed as failed:
-        raise await smallest(situation, failed) from None
-    finally:
+    profile: str
+    examples: int
+    """Examples of a default run."""
+    faults: tuple[tuple[str, str], ...] = ()
+    reopens: bool = False
+    ticks: bool = False
+    starts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes of the operations it calls."""
+        return PROFILES[self.profile]
+
+    async def __call__(self, situation: Situation) -> None:
+        loop = asyncio.get_running_loop()
+        branches: Branches = set()
+        bench = situation.bench
+        await bench.instance()
+
+        def begin() -> Session:
+            return LoopSession(execution(situation, bench), loop, branches)
+
+        budget = situation.settings.examples or self.examples
+        if budget < self.examples:
+            situation.note("reduced", budget)
+        found = await asyncio.to_thread(self.failure, begin, budget, situation.settings.seed)
         situation.note("branches", branches)
+        if found is not None:
+            raise await smallest(situation, found)
+
+    def failure(self, begin: Callable[[], Session], examples: int, seed: int | None) -> Failed | None:
+        """What the search fails with. It is returned: what a store raises later must not seem to come from it."""
+        try:
+            self.search(begin, examples, seed)
+        except Failed as failed:
+            return failed
+        return None
+
+    def search(self, begin: Callable[[], Session], examples: int, seed: int | None) -> None:
+        """Run the machine on sessions that `begin` starts, whatever they execute their steps on."""
+        machine = build(
+            begin,
+            names=self.names,
+            faults=self.faults,
+            reopens=self.reopens,
+            ticks=self.ticks,
+            starts=self.starts,
+        )
+        search(machine, examples=examples, seed=DEFAULT_SEED if seed is None else seed)
 
 
 def execution(situation: Situation, bench: Bench) -> Execution:
@@ -113,28 +141,3 @@ async def outcome(situation: Situation, program: Program) -> Failed | None:
     except Failed as failed:
         return failed
     return None
-
-
-def machine_check(
-    profile: str,
-    *,
-    examples: int,
-    faults: tuple[tuple[str, str], ...] = (),
-    reopens: bool = False,
-    ticks: bool = False,
-    starts: tuple[str, ...] = (),
-) -> Callable[[Situation], Any]:
-    """A contract's check that runs a machine."""
-
-    async def check(situation: Situation) -> None:
-        await explore(
-            situation,
-            profile=profile,
-            examples=examples,
-            faults=faults,
-            reopens=reopens,
-            ticks=ticks,
-            starts=starts,
-        )
-
-    return check

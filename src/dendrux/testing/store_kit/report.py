@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dendrux.testing.execution import Failed, Line
+from dendrux.testing.store_kit import coverage
 from dendrux.testing.store_kit.contract import GROUPS, Contract
 from dendrux.testing.store_kit.verdict import Examined, judge
 from dendrux_model.possible import agree
@@ -154,6 +155,8 @@ def body(one: Examined, *, verbose: bool) -> Iterator[str]:
         for guarded, reasons in skipped.items():
             for text, number in reasons.items():
                 yield f"    {guarded}: {number} {plural(number, 'contract')}: {text}"
+    if reached := coverage.line(one):
+        yield f"  {reached}"
     verdict = judge(one)
     yield from (f"  {caveat}" for caveat in verdict.caveats if not caveat.startswith("not part"))
     if verbose:

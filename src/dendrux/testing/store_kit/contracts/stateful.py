@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from dendrux.testing.store_kit.contract import contract
-from dendrux.testing.store_kit.machines import machine_check
+from dendrux.testing.store_kit.machines import Machine
 from dendrux_model.machines.starts import LEASE_STARTS
 
 CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("before_commit", "invalidated"))
 """COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
 
-TOOL_STARTS: Final = ("running", "calling", "left_open", "finished")
+TOOL_STARTS: Final = ("running", "calling", "left_open", "handed_out_again", "completed", "finished")
 """Where calls of tools are open, or can be."""
 
 SEQUENTIAL: Final[dict[str, tuple[str, int, tuple[str, ...]]]] = {
-    "all": ("basic", 60, ()),
-    "pauses": ("basic", 30, ()),
-    "tenants": ("basic", 20, ("empty", "tenant", "keyed", "keyed_finished", "paused")),
-    "notes": ("basic", 15, ("running", "noted", "paused", "finished")),
-    "blobs": ("basic", 25, ("running", "stored", "paused", "tenant")),
-    "family": ("basic", 20, ("running", "paused", "cancelling", "finished", "tenant")),
-    "evidence": ("fenced_writes", 40, ("running", "claimed", "paused", "finished")),
-    "checkpoints": ("checkpointing", 40, ("running", "submitted", "claimed", "finished")),
+    "all": ("basic", 36, ()),
+    "pauses": ("basic", 16, ()),
+    "tenants": ("basic", 15, ("empty", "tenant", "keyed", "keyed_finished", "paused")),
+    "notes": ("basic", 12, ("running", "noted", "paused", "finished")),
+    "blobs": ("basic", 16, ("running", "stored", "referenced", "tenant")),
+    "family": ("basic", 14, ("running", "family", "paused", "cancelling", "finished", "tenant")),
+    "evidence": ("fenced_writes", 20, ("running", "claimed", "paused", "finished")),
+    "checkpoints": ("checkpointing", 20, ("running", "submitted", "answered", "consumed", "claimed", "finished")),
 }
 """Profile, the group its machine belongs to, its default number of examples and where they begin (): anywhere."""
 
@@ -31,7 +31,7 @@ for _profile, (_group, _examples, _starts) in SEQUENTIAL.items():
         f"{_group}.stateful.sequential_{_profile}",
         f"Whatever order the {_profile} operations come in, the store answers what the model answers, and shows it.",
         group=_group,
-        check=machine_check(_profile, examples=_examples, starts=_starts),
+        check=Machine(profile=_profile, examples=_examples, starts=_starts),
     )
 
 contract(
@@ -39,7 +39,7 @@ contract(
     "A program goes on over a restart of the store as if nothing had happened.",
     group="retry_ids",
     needs={"reopen"},
-    check=machine_check("evidence", examples=10, reopens=True),
+    check=Machine(profile="evidence", examples=8, reopens=True),
 )
 
 contract(
@@ -47,14 +47,14 @@ contract(
     "Whoever starts, completes and replays calls, and whatever becomes of their run, no part of one shows alone.",
     group="atomic_completion",
     needs={"format_2"},
-    check=machine_check("tools", examples=50, starts=TOOL_STARTS),
+    check=Machine(profile="tools", examples=24, starts=TOOL_STARTS),
 )
 contract(
     "crash_recovery.stateful.faults_tools",
     "With transactions cut at COMMIT, intents and results of tool calls are stored whole and once.",
     group="crash_recovery",
     needs={"format_2", "fault_injector", "disconnect_form"},
-    check=machine_check("tools", examples=25, faults=CUTS, starts=TOOL_STARTS),
+    check=Machine(profile="tools", examples=12, faults=CUTS, starts=TOOL_STARTS),
     cause="A write was repeated without its identity after COMMIT was sent, or the result and its event came apart.",
 )
 
@@ -63,7 +63,7 @@ contract(
     "With transactions cut at COMMIT, steps and consumed submissions are stored whole and once.",
     group="crash_recovery",
     needs={"format_2", "fault_injector", "disconnect_form"},
-    check=machine_check("checkpoints", examples=20, faults=CUTS),
+    check=Machine(profile="checkpoints", examples=12, faults=CUTS),
     cause="A write was repeated without its identity after COMMIT was sent, or a step's rows and its state came apart.",
 )
 
@@ -72,24 +72,24 @@ contract(
     "However long owners stay silent, and whoever sweeps, reclaims and restarts, a run has one owner and ends once.",
     group="recovery",
     needs={"clock", "reopen"},
-    check=machine_check("leases", examples=30, reopens=True, ticks=True, starts=LEASE_STARTS),
+    check=Machine(profile="time", examples=20, reopens=True, ticks=True, starts=(*LEASE_STARTS, "expired", "garbage")),
 )
 contract(
     "crash_recovery.stateful.faults_leases",
     "With transactions cut at COMMIT, reclaims answer that nobody knows, whoever sweeps meanwhile.",
     group="crash_recovery",
     needs={"fault_injector", "disconnect_form", "clock"},
-    check=machine_check("leases", examples=25, faults=CUTS, ticks=True, starts=LEASE_STARTS),
+    check=Machine(profile="leases", examples=12, faults=CUTS, ticks=True, starts=LEASE_STARTS),
     cause="A reclaim was repeated after COMMIT was sent, or a failed COMMIT of one run ended a sweep.",
 )
 
-for _profile, _examples in (("pauses", 25), ("evidence", 25), ("all", 30)):
+for _profile, _examples in (("pauses", 12), ("evidence", 12), ("all", 20)):
     contract(
         f"crash_recovery.stateful.faults_{_profile}",
         f"With transactions cut at COMMIT, {_profile} operations answer what happened, or that nobody knows, "
         "and never happen twice.",
         group="crash_recovery",
         needs={"fault_injector", "disconnect_form"},
-        check=machine_check(_profile, examples=_examples, faults=CUTS),
+        check=Machine(profile=_profile, examples=_examples, faults=CUTS),
         cause="A write was repeated without its identity after COMMIT was sent, or a read was taken for proof.",
     )

@@ -1,0 +1,47 @@
+"""What the machines of a run reached: (operation, branch) pairs of the model, out of those that this store allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from dendrux.testing.store_kit.contract import Contract
+from dendrux.testing.store_kit.machines import Branches, Machine
+from dendrux.testing.store_kit.verdict import Examined
+from dendrux_model.branches import TIMED, known_branches
+
+
+def allowed(machines: Collection[Machine], storage_format: int) -> Branches:
+    """The pairs that these machines can reach: of the operations they call, on this format, in the time they pass."""
+    called = {name for machine in machines for name in machine.names}
+    beyond = frozenset() if any(machine.ticks for machine in machines) else TIMED
+    return {pair for pair in known_branches(storage_format) - beyond if pair[0] in called}
+
+
+def machines_of(examined: Examined) -> Iterator[tuple[Contract, Machine]]:
+    """The contracts that are machines."""
+    for contract in examined.contracts:
+        if isinstance(contract.check, Machine):
+            yield contract, contract.check
+
+
+def line(examined: Examined) -> str | None:
+    """The line of the summary; None unless every machine ran to a result, or was skipped for a known reason."""
+    machines = [(contract, machine) for contract, machine in machines_of(examined) if examined.exercised(contract)]
+    if not machines or not all(examined.accounted(contract) for contract, _ in machines_of(examined)):
+        return None
+    storage_format = examined.declaration.run_format
+    possible = allowed([machine for _, machine in machines], storage_format)
+    reached = {pair for contract, _ in machines for pair in pairs(examined, contract)} & possible
+    more = len(known_branches(storage_format)) - len(possible)
+    text = f"machines: reached {len(reached)} of {len(possible)} (operation, branch) pairs"
+    if more:
+        text += f" ({more} more need fixtures or capabilities that this store lacks)"
+    if missed := sorted(possible - reached):
+        text += f"; not reached: {', '.join(f'{name} {word}' for name, word in missed)}"
+    return text
+
+
+def pairs(examined: Examined, contract: Contract) -> Branches:
+    """What one machine reached."""
+    found: Branches = examined.results[contract.id].notes.get("branches", set())
+    return found
