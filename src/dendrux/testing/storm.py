@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import islice, permutations
 from random import Random
 from typing import Final, Self
 
@@ -34,7 +34,7 @@ from dendrux_model.linearize import Call, linearize
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.arguments_leases import LEASE_S
 from dendrux_model.machines.cells import own
-from dendrux_model.machines.deviations import by_branch
+from dendrux_model.machines.deviations import TRIED_MAX, deviating
 from dendrux_model.machines.machine import applies, enabled, first
 from dendrux_model.machines.starts import STARTS
 from dendrux_model.operations import OPERATIONS, CreateRun, ListRuns, Operation
@@ -281,10 +281,12 @@ class Storm:
 
     def choose(self, world: World) -> Operation:
         """Something the model enables, or any branch of anything."""
-        mood = self.random.random()
-        if mood < 0.35:
-            ways = by_branch(world, self.random.choice(self.names))
-            return self.random.choice(ways[self.random.choice(sorted(ways))])
+        if self.random.random() < 0.35:
+            ways: dict[str, Operation] = {}
+            for operation in islice(deviating(world, self.random.choice(self.names), self.random), TRIED_MAX):
+                after, outcome = operation.step(world)
+                ways[branch(world, operation, outcome, after)] = operation
+            return self.random.choice(list(ways.values()))
         name = self.random.choice(enabled(world, self.names) or self.names)
         made = Arguments(world, self.random.choice).make(name)
         if OPERATIONS[name].lost_ack == "read" or applies(world, made):
