@@ -78,8 +78,8 @@ class Unordered(list[Any]):
 
 def rows(found: list[tuple[str | None, dict[str, Any]]], offset: int, limit: int) -> list[Any]:
     """A page of rows with their ids; unordered when the store minted an id, which then ends the sort key."""
-    page = [{"id": row_id or MINTED, **shown} for row_id, shown in found]
-    return (Unordered(page) if any(row_id is None for row_id, _ in found) else page)[offset : offset + limit]
+    page = [{"id": row_id or MINTED, **shown} for row_id, shown in found][offset : offset + limit]
+    return Unordered(page) if any(row_id is None for row_id, _ in found) else page
 
 
 def persisted_usage(usage: UsageStats) -> dict[str, Any]:

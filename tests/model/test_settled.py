@@ -7,7 +7,16 @@ import pytest
 from dendrux.runtime.values import UsageStats
 from dendrux_model.linearize import Call, linearize
 from dendrux_model.machines.cells import state
-from dendrux_model.operations import AddNote, GetNotes, GetRun, Operation, SaveUsage, TouchProgress
+from dendrux_model.operations import (
+    AddNote,
+    GetLLMInteractions,
+    GetNotes,
+    GetRun,
+    Operation,
+    SaveLLMInteraction,
+    SaveUsage,
+    TouchProgress,
+)
 from dendrux_model.outcomes import NONE, TRUE, Outcome, Returned
 from dendrux_model.possible import Violation, Worlds
 from dendrux_model.settled import settle
@@ -65,3 +74,17 @@ def test_orders_that_a_read_shows_stay() -> None:
     read = GetNotes(run_id="r1")
     worlds.saw(read, concrete(read.step(worlds.possible[0].world)[1]))
     assert len(worlds.possible) == 1
+
+
+def test_rows_under_minted_ids_are_in_no_order() -> None:
+    """What sorts them is minted by the store: processes that mint in one millisecond mint in any order."""
+    usages = [UsageStats(input_tokens=number, output_tokens=2, total_tokens=3) for number in (1, 2)]
+    worlds = raced(*((SaveLLMInteraction(run_id="r1", iteration_index=0, usage=usage), NONE) for usage in usages))
+    read = GetLLMInteractions(run_id="r1")
+    answers = [concrete(read.step(possible.world)[1]) for possible in worlds.possible]
+    settle(worlds, 0, [(read, answer) for answer in answers])
+    assert len(answers) == 2
+    assert len(worlds.possible) == 1
+    assert isinstance(answers[0], Returned)
+    with pytest.raises(Violation):
+        worlds.saw(read, Returned(answers[0].value[:1]))
