@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import func, literal, select, text
+from sqlalchemy import event, func, literal, select, text
 from sqlalchemy.exc import DBAPIError
 
 from dendrux.db.models import agent_runs
@@ -322,6 +322,24 @@ async def test_blobs_take_the_time_of_the_server(store):
         assert await connection.scalar(select(store.blob_now() == func.now()))
     stored = await store.put_blob(b"x", tenant_scope="-")
     assert stored.created_at.tzinfo is not None
+
+
+async def test_a_read_is_one_round_trip(store):
+    await store.create_run("r", "agent")
+    open_transactions = []
+
+    def look(connection, *_):
+        driver = connection.connection.driver_connection
+        asyncpg = hasattr(driver, "is_in_transaction")
+        open_transactions.append(driver.is_in_transaction() if asyncpg else driver.info.transaction_status != 0)
+
+    event.listen(store._engine.sync_engine, "after_cursor_execute", look)
+    await store.get_run("r")
+    assert open_transactions == [False]
+    await store.request_cancel("r")
+    assert open_transactions == [False, True]
+    await store.get_run("r")
+    assert open_transactions == [False, True, False]
 
 
 async def test_a_missing_schema_is_said(postgres_url):

@@ -50,6 +50,10 @@ class Hooks:
     supports_row_locks: bool = False
     ddl_transactional: bool = False
 
+    reads_autocommit: ClassVar[bool] = False
+    """Whether the driver switches to AUTOCOMMIT without asking the server: then a read is one round trip, not three. A
+    read needs no transaction: each of its statements sees what is committed."""
+
     cancel_grace_s: ClassVar[float] = 5.0
     """With row locks: how long a cancelled caller waits for the statement in flight, then the connection is cut."""
 

@@ -181,6 +181,8 @@ class Tx:
         assert self.open_connection is not None
         self.connection = await self.open_connection()
         if self.reading:
+            if self.store.reads_autocommit:
+                await self.guarded(self.connection.execution_options(isolation_level="AUTOCOMMIT"))
             return
         await self.guarded(self.connection.begin())
         if not self.store.supports_row_locks:
@@ -406,8 +408,7 @@ class Tx:
         plans: dict[Hashable, Any] = self.store.__dict__.setdefault("_plans", {})
         if shape not in plans:
             plans[shape] = build()
-        found: T = plans[shape]
-        return found
+        return plans[shape]  # type: ignore[no-any-return]
 
     def _plan(self, table: Table) -> InsertPlan:
         """The insert into a table."""

@@ -70,6 +70,7 @@ class PostgresStateStore(SQLStateStore):
     supports_insert_returning = True
     supports_row_locks = True
     ddl_transactional = True
+    reads_autocommit = True
 
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         super().__init__(engine, live_updates=live_updates)
