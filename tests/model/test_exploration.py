@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import dendrux_model.mutants  # noqa: F401  # fills MUTANTS
 from dendrux_model.branches import BRANCHES, BRANCHES_OF_FORMAT, KNOWN_BRANCHES, known_branches
 from dendrux_model.explore import Exploration, explore, main
 from dendrux_model.operations import OPERATIONS
