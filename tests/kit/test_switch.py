@@ -110,9 +110,8 @@ def test_strict_markers(project: Project) -> None:
 
 
 def test_workers_are_refused(project: Project) -> None:
-    workers = "def pytest_addoption(parser): parser.addoption('--numprocesses', type=int)\n"
-    project.conftest(more=workers)
-    result = project.certify("--numprocesses", "2")
+    project.conftest()
+    result = project.certify("-n", "2")
     result.stderr.fnmatch_lines(["ERROR: *does not run on several workers*leave out -n*"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert project.certify().ret == 0
