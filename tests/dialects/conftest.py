@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import URL, delete
+from sqlalchemy import URL
 
-from dendrux.db.models import Base, agent_runs, blobs
+from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.testing.databases import NotFound, Server, find
-from dendrux.testing.scratch import scratch
+from dendrux.testing.scratch import empty, scratch
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +63,11 @@ def mysql_database(request: pytest.FixtureRequest) -> Iterator[URL]:
 def mysql_url(mysql_database: URL) -> Iterator[URL]:
     """The same, emptied after the test."""
     yield mysql_database
-    asyncio.run(empty(mysql_database))
+    asyncio.run(emptied(mysql_database))
 
 
-async def empty(url: URL) -> None:
+async def emptied(url: URL) -> None:
     engine = get_engine(url)
     async with engine.begin() as connection:
-        await connection.execute(delete(agent_runs))
-        await connection.execute(delete(blobs))
+        await empty(connection)
     await engine.dispose()

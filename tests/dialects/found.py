@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, delete
+from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from dendrux.db.models import Base, agent_runs, blobs
+from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.store import SQLStateStore
 from dendrux.store.factory import BUILT_IN
 from dendrux.testing.databases import NAMES, NotFound, Server, find
-from dendrux.testing.scratch import scratch
+from dendrux.testing.scratch import empty, scratch
 
 DATABASES = ("sqlite", "postgresql", "mariadb", "mysql")
 """Everything that says `database` runs on each of these, as far as it was found."""
@@ -56,8 +56,7 @@ class Database:
             if not self.has_schema:
                 await connection.run_sync(Base.metadata.create_all)
                 self.has_schema = True
-            await connection.execute(delete(agent_runs))
-            await connection.execute(delete(blobs))
+            await empty(connection)
 
     @asynccontextmanager
     async def engine_beside(self) -> AsyncIterator[AsyncEngine]:

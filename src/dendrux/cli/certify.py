@@ -114,6 +114,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
         "-ppytest_asyncio.plugin",
         "-pdendrux.testing.store_kit",
         "-pno:cacheprovider",
+        "-pno:faulthandler",  # its watchdog is a thread of the first process, on which another would wait for ever
         "--capture=sys",
         "-qq",
         "-rN",

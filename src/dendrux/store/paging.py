@@ -54,7 +54,8 @@ class Pages:
             self.away.cancel()
 
     async def run(self) -> Any:
-        """The operation's answer."""
+        """The operation's answer. Its body may ask hooks for expressions: what they depend on is found out first."""
+        await self.read(_nothing)
         return await self.body(self)
 
     async def read(self, body: Callable[[Tx], Awaitable[T]]) -> T:
@@ -111,6 +112,10 @@ class Pages:
             return await self.current.run()
         finally:
             self.current = None
+
+
+async def _nothing(_tx: Tx) -> None:
+    """A transaction without statements: all that it does is the store's first use."""
 
 
 # -- cursors ----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import URL, delete, or_, true, update
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.sql.elements import ColumnElement
 
+from dendrux.db.models import agent_runs, blobs
 from dendrux.testing.databases import Server, in_a_loop
 
 PREFIX: Final = "dendrux_test_"
@@ -24,6 +26,23 @@ def scratch(server: Server) -> Iterator[URL]:
         yield server.url.set(database=name)
     finally:
         in_a_loop(run(server.url, *dropping(server.name, name)))
+
+
+UNRELATED: Final = {"parent_run_id": None, "retry_of_run_id": None}
+RELATED: Final = or_(*(agent_runs.c[name].is_not(None) for name in UNRELATED))
+"""Runs that refer to others. MySQL counts the tables that a deletion reaches, and refuses a long chain of runs."""
+
+
+EVERY: Final = true()
+
+
+async def empty(
+    connection: AsyncConnection, *, runs: ColumnElement[bool] = EVERY, pictures: ColumnElement[bool] = EVERY
+) -> None:
+    """Delete the runs and blobs that are meant, all of them by default. Rows of a run go with it."""
+    await connection.execute(update(agent_runs).where(runs, RELATED).values(UNRELATED))
+    await connection.execute(delete(agent_runs).where(runs))
+    await connection.execute(delete(blobs).where(pictures))
 
 
 def making(server: str, name: str) -> tuple[str, ...]:

@@ -19,15 +19,16 @@ from itertools import islice, permutations
 from random import Random
 from typing import Final, Self
 
-from sqlalchemy import URL, delete
+from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from dendrux.db.models import Base, agent_runs, blobs
+from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.store import SQLStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.execution import Execution, Failed, Inconclusive, Line
 from dendrux.testing.peers import Helper
+from dendrux.testing.scratch import empty
 from dendrux.testing.store_kit.sql import SqlClock
 from dendrux_model.branches import branch
 from dendrux_model.linearize import Call, linearize
@@ -302,8 +303,7 @@ def overlap(one: Call, other: Call) -> bool:
 async def clear(engine: AsyncEngine) -> None:
     """Delete every run and blob. Rows of a run go with it."""
     async with engine.begin() as connection:
-        await connection.execute(delete(agent_runs))
-        await connection.execute(delete(blobs))
+        await empty(connection)
 
 
 def told(failed: Failed) -> str:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, delete, event, true
+from sqlalchemy import URL, event, true
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.models import Base, agent_runs, blobs
@@ -17,6 +17,7 @@ from dendrux.store import SQLiteStateStore, SQLStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.driver import SESSION
 from dendrux.testing.inline import kit_engine
+from dendrux.testing.scratch import empty
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 from dendrux.vocabulary import TENANT_PREFIX
 
@@ -109,8 +110,7 @@ class Engines:
         runs = true() if self.ours else agent_runs.c.id.startswith(SESSION)
         pictures = true() if self.ours else blobs.c.tenant_scope.startswith(TENANT_PREFIX + SESSION)
         async with self.at_rest[-1].begin() as connection:
-            await connection.execute(delete(agent_runs).where(runs))
-            await connection.execute(delete(blobs).where(pictures))
+            await empty(connection, runs=runs, pictures=pictures)
 
     async def close(self) -> None:
         """Close every connection."""
