@@ -129,7 +129,7 @@ async def test_a_call_cancelled_at_every_await_leaves_the_next_one_working(store
             assert (await store.get_run("r")).id == "r"
             assert await server("count(*) FILTER (WHERE state <> 'idle')") == 0
             if not cut:
-                assert at > 3, "the call awaited hardly anything"
+                assert at > 1, "the call awaited nothing"
                 return
     finally:
         type(store).cancel_grace_s = kept

@@ -138,9 +138,11 @@ class Storm:
                         break
                     await self.round(execution)
         except Failed as failed:
-            found = await self.narrowed(failed)
-            raise found from None
-        return self.weather
+            found = failed
+        else:
+            return self.weather
+        # Outside of the handler: inside, the finding would be the context of every error that the store raises now.
+        raise await self.narrowed(found) from None
 
     async def begun(self) -> Execution:
         """A program that begins with nothing, on two instances in this process."""
