@@ -208,7 +208,9 @@ class MySQLStateStore(SQLStateStore):
             "tables", [table.name for table in metadata.sorted_tables], expanding=True
         )
         for row in await conn.execute(text(COLUMNS).bindparams(tables)):
-            if str(row.engine).lower() != "innodb":
+            if row.engine is None:
+                continue  # the server could not open the table just now, and says nothing of it
+            if row.engine.lower() != "innodb":
                 raise ValueError(f"the table {row.name} is {row.engine}: ALTER TABLE {row.name} ENGINE=InnoDB")
             column = metadata.tables[row.name].columns.get(row.column_name)
             if column is not None and isinstance(column.type, Word) and row.collation != wanted:
