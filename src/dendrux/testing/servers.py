@@ -6,6 +6,7 @@ Nothing they hold outlives them, so none of them waits for the disk.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import pwd
 import shutil
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -252,18 +254,30 @@ def contained(name: str) -> Server:
         raise Lacking("testcontainers is not installed")
     image, variables = IMAGES[name]
     container: Any = None
+    reason: str | None = None
     try:
         made = import_module("testcontainers.core.container").DockerContainer(image)
         container = made.with_envs(**variables).with_exposed_ports(PORTS[name])
         container.start()
         host, port = container.get_container_host_ip(), int(container.get_exposed_port(PORTS[name]))
     except Exception as error:  # whatever stands between us and a container
+        reason = type(error).__name__
+    if reason is not None:
         if container is not None:
             with suppress(Exception):
                 container.stop()
-        raise Lacking(f"Docker gave no {image} ({type(error).__name__})") from None
+        del container
+        collect_quietly()
+        raise Lacking(f"Docker gave no {image} ({reason})")
     try:
         return ready(name, host, port, f"{image} in Docker", container.stop)
     except BaseException:
         container.stop()
         raise
+
+
+def collect_quietly() -> None:
+    """Let go of what a client of Docker that failed leaves open: it would be found in the middle of somebody's test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
