@@ -10,18 +10,22 @@ from sqlalchemy import URL
 
 from dendrux.db.models import Base
 from dendrux.db.session import get_engine
-from dendrux.testing.databases import NotFound, Server, find
+from dendrux.testing.databases import NotFound, Server
 from dendrux.testing.scratch import empty, scratch
+from dialects.found import Found
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Server]:
+def postgres_server(found: Found) -> Server:
+    return server_of(found, "postgresql")
+
+
+def server_of(found: Found, name: str) -> Server:
+    """The session's server of this name."""
     try:
-        server = find("postgresql")
+        return found.server(name)
     except NotFound as missing:
         pytest.skip(str(missing))
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -47,16 +51,11 @@ def postgres_url(request: pytest.FixtureRequest, postgres: URL) -> URL:
 
 
 @pytest.fixture(scope="session", params=["mysql", "mariadb"])
-def mysql_database(request: pytest.FixtureRequest) -> Iterator[URL]:
+def mysql_database(request: pytest.FixtureRequest, found: Found) -> Iterator[URL]:
     """The URL of a database with our tables on each server of the family, kept for the session."""
-    try:
-        server = find(request.param)
-    except NotFound as missing:
-        pytest.skip(str(missing))
-    with scratch(server) as url:
+    with scratch(server_of(found, request.param)) as url:
         asyncio.run(create(url))
         yield url
-    server.stop()
 
 
 @pytest.fixture

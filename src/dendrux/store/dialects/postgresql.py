@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
@@ -12,7 +11,6 @@ from sqlalchemy import (
     Boolean,
     Integer,
     Numeric,
-    Table,
     Text,
     and_,
     any_,
@@ -28,7 +26,7 @@ from sqlalchemy import (
     true,
     type_coerce,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
@@ -37,17 +35,14 @@ from dendrux.db.models import run_events
 from dendrux.db.types import Json, Prose, dumps, encoded_text
 from dendrux.store.base import SQLStateStore
 from dendrux.store.dberrors import sqlstate_of
+from dendrux.store.dialects.on_conflict import OnConflict
 from dendrux.store.hookvalues import (
-    ConflictSpec,
     DialectFacts,
-    InsertPlan,
     JsonPatch,
     JsonPath,
     JsonReadType,
     JsonValue,
     ScalarKey,
-    SelectSource,
-    ValuesSource,
 )
 
 OLDEST: Final = (14,)
@@ -62,7 +57,7 @@ WHOLE: Final = "^-?[0-9]{1,19}$"
 INT_LEAST, INT_MOST = literal(-(2**63), BigInteger()), literal(2**63 - 1, BigInteger())
 
 
-class PostgresStateStore(SQLStateStore):
+class PostgresStateStore(OnConflict, SQLStateStore):
     """The store on PostgreSQL with asyncpg; psycopg works, too."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ("postgresql",)
@@ -70,6 +65,7 @@ class PostgresStateStore(SQLStateStore):
     supports_insert_returning = True
     supports_row_locks = True
     ddl_transactional = True
+    insert_class = Insert
     reads_autocommit = True
 
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
@@ -77,31 +73,6 @@ class PostgresStateStore(SQLStateStore):
         self.capabilities = replace(self.capabilities, deployment="multi_server")
 
     # -- statements ---------------------------------------------------------------------------------------------------
-
-    def insert_if_absent_stmt(
-        self,
-        table: Table,
-        source: ValuesSource | SelectSource,
-        *,
-        conflict: ConflictSpec,
-        returning: Sequence[ColumnElement[Any]] = (),
-    ) -> InsertPlan:
-        """ON CONFLICT (target) DO NOTHING absorbs that key only, and waits for a rival that has not committed yet."""
-        stmt = insert(table)
-        if isinstance(source, SelectSource):
-            stmt = stmt.from_select(list(source.columns), source.select)
-        elif source:
-            stmt = stmt.values(dict(source))
-        stmt = stmt.on_conflict_do_nothing(index_elements=list(conflict.target), index_where=conflict.predicate)
-        return InsertPlan(stmt.returning(*returning) if returning else stmt, "targeted_ignore")
-
-    def upsert_setting(self, table: Table, *, key: str, value: str, updated_at: datetime) -> Executable:
-        """The excluded row overwrites the stored one."""
-        stmt = insert(table).values(key=key, value=value, updated_at=updated_at)
-        return stmt.on_conflict_do_update(
-            index_elements=[table.c.key],
-            set_={"value": stmt.excluded.value, "updated_at": stmt.excluded.updated_at},
-        )
 
     def id_in(self, col: ColumnElement[Any], ids: Sequence[ScalarKey]) -> ColumnElement[bool]:
         """One array parameter: the statement is the same for every number of ids, so it is prepared once."""

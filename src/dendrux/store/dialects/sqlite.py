@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     Boolean,
     String,
-    Table,
     and_,
     case,
     exists,
@@ -23,35 +20,31 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
-from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.elements import ColumnElement
 
 from dendrux.db.models import agent_runs
 from dendrux.db.session import is_memory
 from dendrux.db.types import Json, dumps
 from dendrux.store.base import SQLStateStore
+from dendrux.store.dialects.on_conflict import OnConflict
 from dendrux.store.hookvalues import (
     AppendArray,
-    ConflictSpec,
     DialectFacts,
-    InsertPlan,
     JsonPatch,
     JsonPath,
     JsonReadType,
     JsonValue,
     RunLockScope,
-    SelectSource,
     SetFields,
-    ValuesSource,
 )
 
 OLDEST = (3, 38, 0)
 """RETURNING came with 3.35, the operator -> with 3.38."""
 
 
-class SQLiteStateStore(SQLStateStore):
+class SQLiteStateStore(OnConflict, SQLStateStore):
     """The store on SQLite with aiosqlite. It creates no tables itself: take the engine from get_engine."""
 
     dialect_names: ClassVar[tuple[str, ...]] = ("sqlite",)
@@ -59,38 +52,12 @@ class SQLiteStateStore(SQLStateStore):
     supports_insert_returning = True
     supports_row_locks = False
     ddl_transactional = True
+    insert_class = Insert
 
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         super().__init__(engine, live_updates=live_updates)
         self.capabilities = replace(
             self.capabilities, deployment="single_process" if is_memory(engine) else "single_host"
-        )
-
-    # -- statements ---------------------------------------------------------------------------------------------------
-
-    def insert_if_absent_stmt(
-        self,
-        table: Table,
-        source: ValuesSource | SelectSource,
-        *,
-        conflict: ConflictSpec,
-        returning: Sequence[ColumnElement[Any]] = (),
-    ) -> InsertPlan:
-        """ON CONFLICT (target) DO NOTHING absorbs that key only."""
-        stmt = insert(table)
-        if isinstance(source, SelectSource):
-            stmt = stmt.from_select(list(source.columns), source.select)
-        elif source:
-            stmt = stmt.values(dict(source))
-        stmt = stmt.on_conflict_do_nothing(index_elements=list(conflict.target), index_where=conflict.predicate)
-        return InsertPlan(stmt.returning(*returning) if returning else stmt, "targeted_ignore")
-
-    def upsert_setting(self, table: Table, *, key: str, value: str, updated_at: datetime) -> Executable:
-        """The excluded row overwrites the stored one."""
-        stmt = insert(table).values(key=key, value=value, updated_at=updated_at)
-        return stmt.on_conflict_do_update(
-            index_elements=[table.c.key],
-            set_={"value": stmt.excluded.value, "updated_at": stmt.excluded.updated_at},
         )
 
     # -- JSON ---------------------------------------------------------------------------------------------------------
