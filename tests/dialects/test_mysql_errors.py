@@ -21,7 +21,7 @@ from dendrux.errors import (
     StoreUnavailableError,
 )
 from dendrux.store.dberrors import ERRNOS, classify
-from dialects.mysql_support import OPEN, opened, other
+from dialects.mysql_support import open_transactions, opened, other
 
 SLOW = "SELECT SLEEP(10) FROM agent_runs WHERE id = 'r'"
 
@@ -186,7 +186,7 @@ async def test_a_lock_timeout_leaves_nothing_of_the_call(store, rival):
         with pytest.raises(StoreBusyError):
             await store.save_run_event("r", event_type="x", claim_epoch=1)
     assert await store.get_run_events("r") == []
-    assert await rival.scalar(OPEN) == 0
+    assert await open_transactions(rival) == 0
 
 
 async def test_a_read_only_server_is_a_lost_connection(store):
@@ -244,7 +244,7 @@ async def test_a_killed_query_is_an_error_and_leaves_nothing_open(store, rival, 
                 await call
         assert caught.value.db_code == "1317"
         await killer.rollback()
-        assert await killer.scalar(OPEN) == 0
+        assert await open_transactions(killer) == 0
     assert await store.save_run_event("r", event_type="x", claim_epoch=1) == 0
 
 
@@ -364,7 +364,7 @@ async def test_a_cancelled_call_leaves_the_connection_to_the_next(store, rival, 
 
 async def closed(rival):
     await rival.rollback()
-    return await rival.scalar(OPEN) == 0
+    return await open_transactions(rival) == 0
 
 
 async def test_a_cancelled_call_that_waits_for_a_lock_is_cut_after_the_grace(store, rival, mysql_url):
