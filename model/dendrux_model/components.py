@@ -58,12 +58,12 @@ IDENTITIES: Final = frozenset({"event_id", "trace_id", "row_id", "usage_id", "in
 BLOBS: Final = (BlobInfo, BlobReferences, PurgeBlob, PutBlob, ReadBlob)
 
 
-def components(operations: Sequence[Operation]) -> list[list[int]]:
-    """The numbers of the operations, component by component, each in order."""
+def components(operations: Sequence[Operation], start: World) -> list[list[int]]:
+    """The numbers of the operations from one world, component by component, each in order."""
     found: list[tuple[set[str], list[int]]] = []
     everything = any(isinstance(operation, EVERYTHING) for operation in operations)
     for number, operation in enumerate(operations):
-        names = {"everything"} if everything else set(touched(operation))
+        names = {"everything"} if everything else set(touched(operation, start))
         numbers = [number]
         for other in [one for one in found if one[0] & names]:
             found.remove(other)
@@ -73,10 +73,12 @@ def components(operations: Sequence[Operation]) -> list[list[int]]:
     return sorted(numbers for _, numbers in found)
 
 
-def touched(operation: Operation) -> Iterator[str]:
+def touched(operation: Operation, start: World) -> Iterator[str]:
     """What a call may read or change, by name. Creations share one: they share keys, and lists show all runs."""
     if isinstance(operation, CreateRun):
         yield "births"
+        if operation.idempotency_key is not None:  # it answers with the status of whichever run holds the key
+            yield from (f"run {run.id}" for run in start.runs if run.idempotency_key == operation.idempotency_key)
     if isinstance(operation, CollectedAlone):
         yield f"blob {operation.collection.tenant_scope} {operation.sha256}"
     if isinstance(operation, BLOBS):

@@ -93,7 +93,7 @@ def apart(history: Sequence[Call], world: World) -> Iterator[list[Call]]:
 
 def connected(start: Possible, steps: Sequence[Call], instant: int, budget: int) -> Verdict:
     """The verdict on a history, component by component, from one world."""
-    parts = [[(i, steps[i]) for i in part] for part in components([step.operation for step in steps])]
+    parts = [[(i, steps[i]) for i in part] for part in components([step.operation for step in steps], start.world)]
     found = [search(start, part, instant, budget) for part in parts]
     if any(verdict.result == "violation" for verdict in found):
         return Verdict("violation")

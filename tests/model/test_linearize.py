@@ -26,6 +26,7 @@ from dendrux_model.operations import (
     ListRuns,
     MarkLeaseExpired,
     Operation,
+    PauseWithEvent,
     PutBlob,
     ReadBlob,
     RequestCancel,
@@ -216,7 +217,7 @@ CONNECTED: dict[str, tuple[Operation, Operation]] = {
 def test_what_connects_two_calls(why: str) -> None:
     apart = RequestCancel(run_id="r9")
     one, other = CONNECTED[why]
-    found = components([one, apart, other])
+    found = components([one, apart, other], World())
     assert any({0, 2} <= set(part) for part in found)
 
 
@@ -229,7 +230,19 @@ def test_what_connects_nothing() -> None:
         PutBlob(payload="one", tenant_scope="t:t"),
         CreateRun(run_id="r3", agent_name="a", idempotency_key="k"),
     ]
-    assert components(calls) == [[0], [1], [2], [3], [4], [5]]
+    assert components(calls, World()) == [[0], [1], [2], [3], [4], [5]]
+
+
+def test_a_key_connects_a_creation_with_the_run_that_holds_it() -> None:
+    """It answers with that run's status, whichever run_id it was given."""
+    first = CreateRun(run_id="r1", agent_name="a", idempotency_key="k")
+    again = CreateRun(run_id="r2", agent_name="a", idempotency_key="k")
+    pause = PauseWithEvent(run_id="r1", status="waiting_human_input", pause_data={})
+    held = after("empty", first)
+    assert components([pause, again], held) == [[0, 1]]
+    paused = pause.step(held)[0]
+    history = [Call(pause, answered(held, pause), 1, 3), Call(again, answered(paused, again), 2, 4)]
+    assert verdict(held, *history).result == "ok"
 
 
 # -- calls of several steps -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dendrux.testing.store_kit.machines import Branches
 from dendrux_model.branches import way
 from dendrux_model.outcomes import Returned, Unknown
 from dendrux_model.possible import Cut, Worlds
-from dendrux_model.programs import Do, Fault, Step, Tick
+from dendrux_model.programs import Do, Fault, Step, Tick, Together
 from dendrux_model.values import Minted
 from dendrux_model.world import World
 
@@ -30,6 +30,9 @@ class Rehearsal:
             self.call(step, None)
         elif isinstance(step, Fault):
             self.call(step.do, step.point)
+        elif isinstance(step, Together):
+            for do in step.branches:  # one order of the calls; the store would take any
+                self.call(do, None)
 
     def call(self, do: Do, point: str | None) -> None:
         """A call, cut at a point or not. What nobody may repeat has an unknown outcome; the rest is repeated."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, ClassVar, Protocol
@@ -21,11 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from dendrux_model.branches import known_branches, way
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.arguments_leases import LEASE_S
+from dendrux_model.machines.callers import own
 from dendrux_model.machines.deviations import toward
 from dendrux_model.machines.starts import STARTS, TIMELESS
 from dendrux_model.operations import OPERATIONS, Operation
 from dendrux_model.possible import Worlds
-from dendrux_model.programs import Do, Fault, Program, Reopen, Step, Tick
+from dendrux_model.programs import Do, Fault, Program, Reopen, Step, Tick, Together
 from dendrux_model.world import World
 
 Pair = tuple[str, str]
@@ -45,6 +47,14 @@ MISSED_MAX = 3
 
 NEVER_CUT = frozenset({"read", "paged"})
 """A page meets the runs of other examples, so what a cut hits would depend on them; contracts cut pages."""
+
+
+PLACES: tuple[int | None, ...] = (None, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6)
+"""Statements before which the first call of a block is parked; None: nobody waits, the calls follow each other."""
+
+
+RIVALS_TRIED = 6
+"""Operations that are drawn at most for one whose answer depends on whether another came first."""
 
 
 class Session(Protocol):
@@ -110,6 +120,37 @@ class Choices:
         self.note(world, operation)
         return operation
 
+    def block(self, world: World, instances: int) -> Together:
+        """Calls at once, each on an instance of its own; the first is parked before one of its statements.
+
+        They are chosen for the same world, so that each of them alone would mean something. As a rule every caller has
+        ids of its own; otherwise two may be one call, as a retry that overtakes its first attempt.
+        """
+        made = [self.write(world)]
+        for _ in range(1 if instances == 2 else self.random.choice((1, 1, 2))):
+            made.append(self.rival(world, made[0]))
+        if self.random.randrange(4):
+            made = [own(world, operation, caller) for caller, operation in enumerate(made, start=1)]
+        for operation in made:
+            self.note(world, operation)
+        parked, *others = (Do(operation, instance) for instance, operation in enumerate(made))
+        return Together((replace(parked, yield_at=self.random.choice(PLACES)), *others))
+
+    def write(self, world: World) -> Operation:
+        """An operation that the model enables, anything but a read."""
+        pool = [name for name in enabled(world, self.names) if OPERATIONS[name].lost_ack != "read"]
+        return draw(self.random, world, self.random.choice(pool or self.names))
+
+    def rival(self, world: World, operation: Operation) -> Operation:
+        """A write that gets in this one's way, when a few tries find one: every second try, one of the same class."""
+        found = operation
+        for _ in range(RIVALS_TRIED):
+            alike = self.random.randrange(2)
+            found = draw(self.random, world, type(operation).__name__) if alike else self.write(world)
+            if own(world, found, 2).step(own(world, operation, 1).step(world)[0])[1] != own(world, found, 2).step(world)[1]:
+                break
+        return found
+
     def toward_goal(self, world: World) -> Operation | None:
         """A branch that was not reached yet, the first of a few that there is a way to from here; else any."""
         for goal in self.random.sample(self.goals, min(GOALS_MAX, len(self.goals))):
@@ -140,6 +181,7 @@ def build(
     faults: Sequence[tuple[str, str]] = (),
     reopens: bool = False,
     ticks: bool = False,
+    instances: int = 1,
     starts: Sequence[str] = (),
     record: Callable[[Session], None] = lambda session: None,
 ) -> type[RuleBasedStateMachine]:
@@ -148,6 +190,7 @@ def build(
     Args:
         faults: (point, kind) pairs that may cut a write; none for a machine without faults.
         ticks: whether time passes; without it, machines begin where none has. starts: where (none: anywhere).
+        instances: live ones, between two and three; every second step is a block of calls at once.
         record: called with every session that ended well.
     """
 
@@ -181,6 +224,9 @@ def build(
         def call(self) -> None:
             if ticks and self.random.randrange(6) == 0:
                 self.session.step(Tick(self.random.choice((LEASE_S, LEASE_S // 2, 10 * LEASE_S))))
+            if instances > 1 and self.random.randrange(2):
+                self.session.step(self.choices.block(self.world, instances))
+                return
             operation = self.choices.choose(self.world)
             if reopens and self.random.randrange(16) == 0:
                 self.session.step(Reopen())
@@ -189,7 +235,7 @@ def build(
                 point, kind = faults[cut - 1]
                 self.session.step(Fault(Do(operation), point, kind))  # type: ignore[arg-type]
             else:
-                self.session.step(Do(operation))
+                self.session.step(Do(operation, self.random.randrange(instances)))
 
         def teardown(self) -> None:
             self.session.finish()

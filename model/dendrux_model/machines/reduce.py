@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 
-from dendrux_model.programs import Do, Fault, Program, Step
+from dendrux_model.programs import Do, Fault, Program, Step, Together
 
 Fails = Callable[[Program], bool]
 """Whether a program still fails, in the same way."""
@@ -50,12 +50,14 @@ def smaller(program: Program) -> Iterator[Program]:
 
 
 def plainer(step: Step) -> Iterator[Step]:
-    """Forms of a step that say less: without its fault, on the first instance, with arguments left out."""
+    """Forms of a step that say less: without its fault, its company or its switch, with arguments left out."""
     if isinstance(step, Fault):
         yield step.do
         for do in plainer(step.do):
             if isinstance(do, Do):
                 yield replace(step, do=do)
+    elif isinstance(step, Together):
+        yield from smaller_block(step)
     elif isinstance(step, Do):
         if step.instance:
             yield replace(step, instance=0)
@@ -63,3 +65,17 @@ def plainer(step: Step) -> Iterator[Step]:
             value = getattr(step.operation, field.name)
             if field.default is not MISSING and value != field.default:
                 yield replace(step, operation=replace(step.operation, **{field.name: field.default}))
+
+
+def smaller_block(block: Together) -> Iterator[Step]:
+    """Calls at once that say less: fewer of them, parked earlier, or each with less."""
+    first, *others = block.branches
+    for left_out in range(len(others)):
+        rest = others[:left_out] + others[left_out + 1 :]
+        yield Together((first, *rest)) if rest else first
+    for place in range(first.yield_at or 0):
+        yield Together((replace(first, yield_at=place or None), *others))
+    for number, do in enumerate(block.branches):
+        for less in plainer(do):
+            if isinstance(less, Do) and less.instance == do.instance:
+                yield Together((*block.branches[:number], less, *block.branches[number + 1 :]))

@@ -73,6 +73,8 @@ class Machine:
     faults: tuple[tuple[str, str], ...] = ()
     reopens: bool = False
     ticks: bool = False
+    instances: int = 1
+    """Live instances; with more than one, every second step is a block of calls at once."""
     starts: tuple[str, ...] = ()
 
     @property
@@ -113,6 +115,7 @@ class Machine:
             faults=self.faults,
             reopens=self.reopens,
             ticks=self.ticks,
+            instances=self.instances,
             starts=self.starts,
         )
         search(machine, examples=examples, seed=DEFAULT_SEED if seed is None else seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dendrux.testing.store_kit.contract import contract
+from dendrux.testing.store_kit.contract import Need, contract
 from dendrux.testing.store_kit.machines import Machine
 from dendrux_model.machines.starts import LEASE_STARTS
 
@@ -92,4 +92,24 @@ for _profile, _examples in (("pauses", 12), ("evidence", 12), ("all", 20)):
         needs={"fault_injector", "disconnect_form"},
         check=Machine(profile=_profile, examples=_examples, faults=CUTS),
         cause="A write was repeated without its identity after COMMIT was sent, or a read was taken for proof.",
+    )
+
+CONCURRENT: Final[dict[str, tuple[int, frozenset[Need], tuple[str, ...]]]] = {
+    "pauses": (8, frozenset(), ()),
+    "evidence": (8, frozenset(), ("running", "claimed", "paused")),
+    "notes": (5, frozenset(), ("running", "noted", "paused")),
+    "tools": (6, frozenset({"format_2"}), TOOL_STARTS),
+    "leases": (8, frozenset({"clock"}), LEASE_STARTS),
+}
+"""Profile, default number of examples, what it needs beyond a second instance, and where it begins."""
+
+for _profile, (_examples, _needs, _starts) in CONCURRENT.items():
+    contract(
+        f"concurrency.stateful.concurrent_{_profile}",
+        f"Whatever {_profile} operations two and three live instances run at once, and wherever one waits between its "
+        "statements, some order of the calls explains every answer and what is stored afterwards.",
+        group="concurrency",
+        needs={"second_instance", "sql", *_needs},
+        check=Machine(profile=_profile, examples=_examples, instances=3, ticks="clock" in _needs, starts=_starts),
+        cause="What decides a write was read before it took the run's row, or an answer was made of two transactions.",
     )
