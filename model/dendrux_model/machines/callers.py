@@ -1,4 +1,4 @@
-"""One operation as several callers make it at once: each with ids of its own, so that all of them would change the world."""
+"""One operation as several callers make it at once: ids of their own, so that each call would change the world."""
 
 from __future__ import annotations
 

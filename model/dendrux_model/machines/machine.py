@@ -143,11 +143,12 @@ class Choices:
 
     def rival(self, world: World, operation: Operation) -> Operation:
         """A write that gets in this one's way, when a few tries find one: every second try, one of the same class."""
-        found = operation
+        found, after = operation, own(world, operation, 1).step(world)[0]
         for _ in range(RIVALS_TRIED):
             alike = self.random.randrange(2)
             found = draw(self.random, world, type(operation).__name__) if alike else self.write(world)
-            if own(world, found, 2).step(own(world, operation, 1).step(world)[0])[1] != own(world, found, 2).step(world)[1]:
+            call = own(world, found, 2)
+            if call.step(after)[1] != call.step(world)[1]:
                 break
         return found
 

@@ -34,7 +34,7 @@ from dendrux_model.branches import branch
 from dendrux_model.linearize import Call, linearize
 from dendrux_model.machines.arguments import Arguments
 from dendrux_model.machines.arguments_leases import LEASE_S
-from dendrux_model.machines.cells import own
+from dendrux_model.machines.callers import own
 from dendrux_model.machines.deviations import TRIED_MAX, deviating
 from dendrux_model.machines.machine import applies, enabled, first
 from dendrux_model.machines.starts import STARTS
