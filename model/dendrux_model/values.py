@@ -100,7 +100,7 @@ def decoded(payload: str) -> Any:
     try:
         value = json.loads(payload)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"raw": payload}
     return value
 

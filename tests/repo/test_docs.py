@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,18 @@ def test_the_readme_example_prints_what_it_says(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == (printed, 0), done.stderr
+
+
+def test_the_tests_on_the_page_of_the_reference_store_pass(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/use-the-reference-store.md").read_text()
+    blocks = re.findall(r"^    ```python\n(.*?)^    ```$", page, re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        (tmp_path / f"test_{number}.py").write_text(textwrap.dedent(block))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert f"{len(blocks)} passed" in done.stdout, done.stdout + done.stderr
+    assert len(blocks) == 2
 
 
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from dendrux_model.outcomes import Outcome, Refused
 from dendrux_model.values import content_key
@@ -55,6 +56,8 @@ class Operation:
     """Whether the fence comes before the identity, because the operation hands out or orders work."""
     identity_of_run: ClassVar[bool] = False
     """Whether the identity is the run's own, so that the same id in another run is another one."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Fields with the parameter of the method that each stands for, where the two have different names."""
     not_persisted: ClassVar[frozenset[str]] = frozenset()
     """Parameters beside the epoch and the ids that are no part of retry equality."""
 
@@ -113,7 +116,13 @@ class Operation:
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of the method."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {self.renamed.get(f.name, f.name): getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def called(cls, arguments: Mapping[str, Any]) -> Self:
+        """The call that has these keyword arguments of the method: the inverse of `arguments`."""
+        names = {parameter: field for field, parameter in cls.renamed.items()}
+        return cls(**{names.get(parameter, parameter): value for parameter, value in arguments.items()})
 
     def __str__(self) -> str:
         given = (f for f in fields(self) if getattr(self, f.name) != f.default)

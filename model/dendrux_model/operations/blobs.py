@@ -62,6 +62,8 @@ class PutBlob(Operation, lost_ack="natural"):
     tenant_scope: str = NO_TENANT
     media_type: str = "text/plain"
 
+    renamed = {"payload": "data"}
+
     def step(self, world: World) -> Step:
         held = rules.blob_of(world, self.tenant_scope, self.payload)
         if held is None:
@@ -70,10 +72,6 @@ class PutBlob(Operation, lost_ack="natural"):
             return world, NO_BLOB
         after = with_blob(world, held._replace(put_at=world.now))
         return after, Returned(shown_blob(after, held._replace(put_at=world.now)))
-
-    def arguments(self) -> dict[str, Any]:
-        given = super().arguments()
-        return {"data": given.pop("payload"), **given}
 
 
 @dataclass(frozen=True, kw_only=True)

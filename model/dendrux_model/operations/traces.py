@@ -38,6 +38,8 @@ class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
     blob_refs: tuple[BlobEdge, ...] | None = None
     blob_refs_scope: str | None = None
 
+    renamed = {"content_text": "content"}
+
     def step(self, world: World) -> Step:
         return rules.append(world, self, "traces", self.row, final=True, position=("order_index", self.order_index))
 
@@ -46,10 +48,6 @@ class SaveTrace(Operation, lost_ack="identity", identity="trace_id"):
         """What is stored."""
         meta = json_text(self.meta)
         return Trace(self.trace_id, self.content, self.role, self.content_text, self.order_index, meta, self.trace_kind)
-
-    def arguments(self) -> dict[str, Any]:
-        given = super().arguments()
-        return {"content": given.pop("content_text"), **given}
 
 
 def trace_rows(writes: Sequence[TraceWrite]) -> tuple[Trace, ...]:
@@ -124,13 +122,11 @@ class GetTracesAfter(Operation, lost_ack="read"):
     after_order_index: int
     limit: int
 
+    renamed = {"after_order_index": "order_index"}
+
     def step(self, world: World) -> Step:
         later = [trace for trace in in_order(find(world, self.run_id)) if trace.order_index > self.after_order_index]
         return world, Returned(shown(later[: self.limit]))
-
-    def arguments(self) -> dict[str, Any]:
-        given = super().arguments()
-        return {"order_index": given.pop("after_order_index"), **given}
 
 
 @dataclass(frozen=True, kw_only=True)

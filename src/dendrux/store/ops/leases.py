@@ -92,12 +92,12 @@ async def get_lease_expired(
         runs.id.label("run_id"), runs.claim_epoch, runs.lease_expired_at.label("expired_at"), runs.reclaim_count
     ).where(runs.lease_expired_at.is_not(None), runs.status == RUNNING)
     if after is not None:
-        statement = statement.where(_beyond(runs.lease_expired_at, *_lease_place(after)))
+        statement = statement.where(_beyond(runs.lease_expired_at, *lease_place(after)))
     statement = scoped(statement, tenant_id).order_by(runs.lease_expired_at, runs.id).limit(limit)
     return [ExpiredLease(**row._mapping) for row in await tx.rows(statement)]
 
 
-def _lease_place(after: str) -> tuple[datetime, str]:
+def lease_place(after: str) -> tuple[datetime, str]:
     """The place that the cursor of a lease names. Refuses: ValueError for any other text."""
     moment, _, run_id = after.partition(" ")
     try:

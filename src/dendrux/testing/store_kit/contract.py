@@ -143,6 +143,8 @@ def needs_of(program: Program) -> frozenset[Need]:
             needs.add("fault_injector")
             if step.kind not in ("error", "cancel"):
                 needs.add("disconnect_form")
+            if step.point == "statement" and step.after:
+                needs.add("sql")  # only a store that sends statements has a second one
         elif not isinstance(step, Do) and hasattr(step, "branches"):
             needs.add("sql")
     return frozenset(needs)
