@@ -16,6 +16,8 @@ from dendrux_model.world import World
 class Rehearsal:
     """A session whose store answers what the model answers, and after a cut what a correct store may answer."""
 
+    may_restart = True
+
     def __init__(self, storage_format: int, branches: Branches) -> None:
         self.worlds = Worlds(World(new_format=storage_format))
         self.world = World(new_format=storage_format)

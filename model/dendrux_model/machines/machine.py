@@ -64,6 +64,10 @@ class Session(Protocol):
     def worlds(self) -> Worlds:
         """The oracle."""
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether one more instance can be made."""
+
     def step(self, step: Step) -> None:
         """Execute one more step; raises when the store fails it."""
 
@@ -229,7 +233,7 @@ def build(
                 self.session.step(self.choices.block(self.world, instances))
                 return
             operation = self.choices.choose(self.world)
-            if reopens and self.random.randrange(16) == 0:
+            if reopens and self.random.randrange(16) == 0 and self.session.may_restart:
                 self.session.step(Reopen())
             cut = self.random.randrange(2 * len(faults) + 1)
             if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:

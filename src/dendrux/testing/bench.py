@@ -9,10 +9,9 @@ from typing import Any
 
 from dendrux.lab.seam import take_off
 from dendrux.lab.waits import forget
-from dendrux_model.programs import Program, Reopen, instances
 
 INSTANCES_MAX = 12
-"""Instances that one bench asks the fixtures for."""
+"""Instances that one test asks the fixtures for at most: each may be an engine of its own, open until the test ends."""
 
 
 class Missing(Exception):
@@ -81,10 +80,9 @@ class Bench:
             if hasattr(store, "close"):
                 await settled(store.close())
 
-    def room_for(self, program: Program) -> bool:
-        """Whether the program asks for no more instances than the kit may."""
-        reopened = sum(isinstance(step, Reopen) for step in program)
-        return len(self.made) + instances(program) + reopened <= INSTANCES_MAX
+    def room(self) -> int:
+        """How many instances more this bench may ask the fixtures for."""
+        return INSTANCES_MAX - len(self.made)
 
     async def _make(self, make: Callable[..., Any], *arguments: Any) -> Any:
         store = await settled(make(*arguments))

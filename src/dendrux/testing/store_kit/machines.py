@@ -40,6 +40,10 @@ class LoopSession:
     def worlds(self) -> Worlds:
         return self.execution.worlds
 
+    @property
+    def may_restart(self) -> bool:
+        return self.execution.bench.room() > 0
+
     def step(self, step: Step) -> None:
         before = self.worlds.possible[0].world
         try:
