@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+
+def wide(length: int) -> str:
+    """A name of this many code points of four bytes each."""
+    return "\U0001d4ea" * length
+
+
 ALIKE: Final = (
     "t",
     "t ",
@@ -25,8 +31,10 @@ ALIKE: Final = (
     "'",
     '"',
     "\\",
+    f"{wide(47)}x",
+    f"{wide(47)}y",
 )
-"""Names that a folding, padding or normalising comparison takes for one another."""
+"""Names that a folding, padding, normalising or shortened comparison takes for one another."""
 
 TENANTS: Final = (None, "", *(ALIKE[i] for i in (0, 1, 3, 7, 8, 10, 11)))
 """Untenanted, the empty tenant, and names that look alike."""
@@ -107,8 +115,3 @@ VALUES: Final[tuple[Any, ...]] = (
     NUMBERS,
 )
 """JSON values of every kind."""
-
-
-def wide(length: int) -> str:
-    """A name of this many code points of four bytes each."""
-    return "\U0001d4ea" * length
