@@ -20,7 +20,7 @@ from dendrux.cli.targets import target
 from dendrux.store import SQLiteStateStore
 from dendrux.testing import databases, progress, scratch
 from dendrux.testing.databases import NotFound, Server
-from dendrux.testing.store_kit import plugin
+from dendrux.testing.store_kit import causes, plugin
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.vocabulary import CAPABILITIES
 from kit import broken, tiny
@@ -164,7 +164,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     file = ".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json"
     assert main(["replay", file, "--store", "kit.broken:Unfenced"]) == 1
-    assert capsys.readouterr().out.splitlines()[:14] == [
+    assert capsys.readouterr().out.splitlines()[:15] == [
         "fenced_writes.save_trace: The promise of fenced_writes.save_trace.",
         "",
         "   1  create_run(run_id='r', agent_name='a')",
@@ -178,6 +178,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
         "      the store answered  -> None",
         "",
         "what is wrong     save_trace: the store answered -> None; the model allows -> refused stale_claim",
+        f"{'likely cause':<18}{causes.NO_FENCE}",
         "SQL of this step",
     ]
 

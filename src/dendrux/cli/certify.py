@@ -46,6 +46,11 @@ def add_to(commands: Any) -> None:
         help="processes that share the contracts, each on a database of its own (default: one for each core; with "
         "--url there is one database and one process)",
     )
+    command.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="write the certificate to this file, as JSON, and as a page beside it with the suffix .html",
+    )
     command.add_argument("--list", action="store_true", help="print every contract with its promise, and run nothing")
     command.set_defaults(run=run)
 
@@ -121,6 +126,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
         f"--dendrux-matrix={given.matrix}",
         *([f"--dendrux-examples={given.examples}"] if given.examples is not None else []),
         *([f"--dendrux-seed={given.seed}"] if given.seed is not None else []),
+        *([f"--dendrux-certificate={given.certificate}"] if given.certificate is not None else []),
         str(folder),
     ]
     for name in OUTSIDE:

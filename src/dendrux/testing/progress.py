@@ -34,7 +34,8 @@ class Progress:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Where to print, and where to keep what is found."""
         self.out = session.config.get_terminal_writer()
-        session.config.stash[KIT].keep_in = self.folder
+        kit = session.config.stash[KIT]
+        kit.keep_in, kit.alone = self.folder, False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """How much there is to do."""
