@@ -49,11 +49,11 @@ def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[:6] == [
         SQLITE,
-        "  declaration      3/3",
-        "  basic            1/1",
-        "  fenced_writes    1/1",
-        "  retry_ids        1/1",
-        "  checkpointing    1/1",
+        "  declaration        3/3",
+        "  basic              1/1",
+        "  fenced_writes      1/1",
+        "  retry_ids          1/1",
+        "  checkpointing      1/1",
     ]
     assert any("certification summary" in line for line in lines)
     assert f"SQLiteStateStore (deployment=single_host, capabilities={','.join(CAPABILITIES)})" in lines
@@ -66,7 +66,7 @@ def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
 def test_certify_a_broken_store(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     assert main(["certify", "kit.broken:Unfenced"]) == 1
     out = capsys.readouterr().out
-    assert "  fenced_writes    1/1, 1 failed" in out.splitlines()
+    assert "  fenced_writes      1/1, 1 failed" in out.splitlines()
     assert "  NOT CERTIFIED: fenced_writes: 1 failed" in out.splitlines()
     path = Path(".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json")
     assert f"    dendrux replay {path} --store kit.broken:Unfenced" in out.splitlines()

@@ -70,9 +70,21 @@ def run(given: argparse.Namespace) -> int:
         return show_contracts()
     if given.store is None:
         raise Problem("which store? dendrux certify sqlite, or dendrux certify module:Class")
+    if given.certificate is not None:
+        begin_certificate(given.certificate)
     store_class = store_named(given.store)
     with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
         return certify(store_class, database, given, Path(folder).resolve())
+
+
+def begin_certificate(given: str) -> None:
+    """Say what is wrong with the file before anything else is done, and let no older one stay in its place."""
+    from dendrux.testing.store_kit.certificate import Certificate
+
+    try:
+        Certificate.named(given, Path.cwd()).begin()
+    except ValueError as wrong:
+        raise Problem(str(wrong)) from None
 
 
 def jobs(asked: int | None, database: Target) -> int:

@@ -97,7 +97,7 @@ class Progress:
     def show(self, group: str, doing: str = "", end: str = "") -> None:
         """Print the state of a group."""
         failed = f", {self.failed[group]} failed" if self.failed[group] else ""
-        text = f"  {group:<{GROUP_WIDTH - 2}}{self.done[group]}/{self.totals[group]}{failed}"
+        text = f"  {group:<{GROUP_WIDTH}}{self.done[group]}/{self.totals[group]}{failed}"
         if self.rewrites:
             room = max(self.out.fullwidth - len(text) - 2, 0)
             text = f"\r{text}  {doing[:room]}\x1b[K"

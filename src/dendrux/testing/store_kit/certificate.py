@@ -288,23 +288,33 @@ class Certificate:
         """Why the files could not be written, in one sentence."""
 
     @classmethod
+    def named(cls, given: str, folder: Path) -> Certificate:
+        """The files of a name, from a folder on. ValueError says what is wrong with the name."""
+        path = folder / given
+        if path.suffix in (".html", ""):
+            raise ValueError(f"{given}: name a file such as certificate.json; the page is beside it, with suffix .html")
+        return cls(path, given)
+
+    @classmethod
     def asked(cls, config: Any) -> Certificate | None:
-        """What the command line asks for; None when it asks for none. Raises pytest.UsageError."""
+        """What the command line of pytest asks for; None when it asks for none. Raises pytest.UsageError."""
         given = config.getoption("--dendrux-certificate", default=None)
         if given is None:
             return None
-        path = config.invocation_params.dir / given
-        if path.suffix in (".html", ""):
-            raise pytest.UsageError(
-                f"--dendrux-certificate={given}: name a file such as certificate.json; the page is written beside it, "
-                "with the suffix .html"
-            )
-        return cls(path, given)
+        try:
+            return cls.named(given, config.invocation_params.dir)
+        except ValueError as wrong:
+            raise pytest.UsageError(f"--dendrux-certificate={wrong}") from None
 
     @property
     def page(self) -> Path:
         """Where the page goes."""
         return self.path.with_suffix(".html")
+
+    def begin(self) -> None:
+        """Certify nothing, so that a run that dies leaves no older certificate in place. ValueError says why not."""
+        if not self.write(document([], [], settings=Settings(), finished=False)):
+            raise ValueError(self.problem)
 
     def write(self, content: Mapping[str, Any]) -> bool:
         """Write the document and the page beside it, each whole or not at all. Says whether that went well."""

@@ -210,14 +210,17 @@ class Kit:
         return all_made and all(judge(one).certified for one, _ in examined)
 
     def pytest_sessionstart(self) -> None:
-        """Write a certificate that certifies nothing, so that a session that dies leaves no older one behind."""
-        if self.certificate is not None and not self.certificate.write(self.document(finished=False)):
-            raise pytest.UsageError(self.certificate.problem)
+        """Write a certificate that certifies nothing, before anything runs."""
+        if self.certificate is not None:
+            try:
+                self.certificate.begin()
+            except ValueError as wrong:
+                raise pytest.UsageError(str(wrong)) from None
 
     def document(self, *, finished: bool) -> dict[str, Any]:
-        """The certificate of this session as it stands."""
+        """The certificate of this session."""
         unmade = [candidate.place for candidate in self.candidates.values() if candidate.declaration is None]
-        remark = None if self.candidates or not finished else self.empty()
+        remark = None if self.candidates else self.empty()
         return document(self.examined(), unmade, settings=self.settings, finished=finished, remark=remark)
 
     @pytest.hookimpl(tryfirst=True)
