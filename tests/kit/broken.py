@@ -36,6 +36,13 @@ class Unfenced(SQLiteStateStore):
         await super().save_trace(run_id, role, content, **known, **blobs)
 
 
+class NeedsMore(SQLiteStateStore):
+    """Cannot be made from an engine alone."""
+
+    def __init__(self, engine: Any, region: str, **given: Any) -> None:
+        super().__init__(engine, **given)
+
+
 PROGRESS = TouchProgress(run_id="r")
 LATE = (
     Do(CreateRun(run_id="r", agent_name="a")),

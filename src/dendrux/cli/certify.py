@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from itertools import groupby
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, require_testkit, store_named
-from dendrux.cli.targets import Target, target
+from dendrux.cli.targets import Target, rehearse, target
 
 HELP = "certify a store: run every contract on it and print the verdict"
 OUTSIDE: Final = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
@@ -74,6 +75,8 @@ def run(given: argparse.Namespace) -> int:
         begin_certificate(given.certificate)
     store_class = store_named(given.store)
     with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
+        (rehearsal := Path(folder).resolve() / "rehearsal").mkdir()
+        asyncio.run(rehearse(store_class, given.store, database, rehearsal))
         return certify(store_class, database, given, Path(folder).resolve())
 
 
