@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--dendrux-examples", type=int, metavar="N", help="examples of each machine of the store kit")
     group.addoption("--dendrux-seed", type=int, metavar="N", help="seed of the machines of the store kit")
     group.addoption(
+        "--dendrux-certificate",
+        metavar="FILE",
+        help="write what the store kit found to this file, as JSON, and as a page beside it",
+    )
+    group.addoption(
         "--dendrux-matrix",
         choices=("cover", "all"),
         default="cover",

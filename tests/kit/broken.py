@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dendrux.store import SQLiteStateStore
-from dendrux_model.operations import ClaimPausedRun, CreateRun, PauseWithEvent, SaveTrace
+from dendrux_model.operations import ClaimPausedRun, CreateRun, PauseWithEvent, SaveTrace, TouchProgress
 from dendrux_model.outcomes import STALE
-from dendrux_model.programs import Do, Fault, Reopen, Tick
+from dendrux_model.programs import Do, Fault, Reopen, Tick, Together
 from kit.tiny import DECLARATION, tiny
 
 
@@ -36,12 +36,22 @@ class Unfenced(SQLiteStateStore):
         await super().save_trace(run_id, role, content, **known, **blobs)
 
 
+class NeedsMore(SQLiteStateStore):
+    """Cannot be made from an engine alone."""
+
+    def __init__(self, engine: Any, region: str, **given: Any) -> None:
+        super().__init__(engine, **given)
+
+
+PROGRESS = TouchProgress(run_id="r")
 LATE = (
     Do(CreateRun(run_id="r", agent_name="a")),
     Do(PauseWithEvent(run_id="r", status="waiting_approval", pause_data={"n": [1, 2]})),
     Do(ClaimPausedRun(run_id="r", expected_status="waiting_approval")),
     Do(SaveTrace(run_id="r", role="user", content_text="late", order_index=0, claim_epoch=1), expect=STALE),
 )
+RACE = (*LATE[:3], Together((Do(LATE[3].operation, 0, yield_at=1), Do(PROGRESS, 1))))
+"""The same, while another instance writes."""
 FENCE = tiny("fenced_writes.save_trace", program=LATE, cause="The update lacks the epoch.")
 CUT = tiny(
     "crash_recovery.create_run",

@@ -20,8 +20,9 @@ from dendrux.cli.targets import target
 from dendrux.store import SQLiteStateStore
 from dendrux.testing import databases, progress, scratch
 from dendrux.testing.databases import NotFound, Server
-from dendrux.testing.store_kit import plugin
+from dendrux.testing.store_kit import causes, plugin
 from dendrux.testing.store_kit.contract import Contract
+from dendrux.testing.workshop import Engines
 from dendrux.vocabulary import CAPABILITIES
 from kit import broken, tiny
 
@@ -49,11 +50,11 @@ def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[:6] == [
         SQLITE,
-        "  declaration      3/3",
-        "  basic            1/1",
-        "  fenced_writes    1/1",
-        "  retry_ids        1/1",
-        "  checkpointing    1/1",
+        "  declaration        3/3",
+        "  basic              1/1",
+        "  fenced_writes      1/1",
+        "  retry_ids          1/1",
+        "  checkpointing      1/1",
     ]
     assert any("certification summary" in line for line in lines)
     assert f"SQLiteStateStore (deployment=single_host, capabilities={','.join(CAPABILITIES)})" in lines
@@ -66,7 +67,7 @@ def test_certify_sqlite(capsys: pytest.CaptureFixture[str], here: Path) -> None:
 def test_certify_a_broken_store(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     assert main(["certify", "kit.broken:Unfenced"]) == 1
     out = capsys.readouterr().out
-    assert "  fenced_writes    1/1, 1 failed" in out.splitlines()
+    assert "  fenced_writes      1/1, 1 failed" in out.splitlines()
     assert "  NOT CERTIFIED: fenced_writes: 1 failed" in out.splitlines()
     path = Path(".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json")
     assert f"    dendrux replay {path} --store kit.broken:Unfenced" in out.splitlines()
@@ -131,8 +132,20 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
             ["certify", "my_store"],
             "'my_store' names no store; use sqlite, postgresql, mysql, mariadb, or module:Class such",
         ),
+        (["certify", "my_store.py:Mine"], "my_store.py is a file; name its module: my_store:Mine"),
+        (
+            ["certify", "sqlite", "--url", "sqlite+aiosqlite:////no/such/folder/x.db"],
+            "the database of --url cannot be opened (OperationalError): check that it is a SQLite file, or that its folder",
+        ),
+        (
+            ["certify", "kit.broken:NeedsMore"],
+            "kit.broken:NeedsMore cannot be made as NeedsMore(engine, live_updates=None): TypeError: ",
+        ),
         (["certify", "no.such:Store"], "cannot import no.such: ModuleNotFoundError: No module named 'no'"),
-        (["certify", "kit.broken:Store"], "kit.broken has no Store; its stores are SQLiteStateStore, Unfenced"),
+        (
+            ["certify", "kit.broken:Store"],
+            "kit.broken has no Store; its stores are NeedsMore, SQLiteStateStore, Unfenced",
+        ),
         (["certify", "kit.tiny:Fake"], "kit.tiny:Fake is no subclass of SQLStateStore; certify other stores with"),
         (["certify", "sqlite", "--url", "nonsense"], "--url is no SQLAlchemy URL; one looks like"),
         (
@@ -164,7 +177,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     file = ".dendrux/failures/dendrux-failure-fenced_writes.save_trace.json"
     assert main(["replay", file, "--store", "kit.broken:Unfenced"]) == 1
-    assert capsys.readouterr().out.splitlines()[:14] == [
+    assert capsys.readouterr().out.splitlines()[:15] == [
         "fenced_writes.save_trace: The promise of fenced_writes.save_trace.",
         "",
         "   1  create_run(run_id='r', agent_name='a')",
@@ -178,6 +191,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
         "      the store answered  -> None",
         "",
         "what is wrong     save_trace: the store answered -> None; the model allows -> refused stale_claim",
+        f"{'likely cause':<18}{causes.NO_FENCE}",
         "SQL of this step",
     ]
 
@@ -273,6 +287,44 @@ def test_a_missing_driver_names_its_extra(capsys: pytest.CaptureFixture[str], mo
     assert main(["certify", "postgresql", "--url", "postgresql+asyncpg://me:secret@127.0.0.1:1/x"]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said == 'dendrux: the driver of --url is not installed: asyncpg; pip install "dendrux[postgres]" brings it'
+
+
+def test_a_file_that_cannot_be_opened_is_said_in_one_line(here: Path) -> None:
+    """The thread of the async driver would outlive the loop and print a traceback."""
+    url = "sqlite+aiosqlite:////no/such/folder/x.db"
+    program = f"import sys; from dendrux.cli import main; sys.exit(main(['certify', 'sqlite', '--url', {url!r}]))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_database_that_may_not_be_written_to_is_said_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite+aiosqlite:///{here / 'mine.db'}"
+    assert main(["certify", "sqlite", "--url", url]) == 0
+    with closing(sqlite3.connect(here / "mine.db")) as connection:
+        connection.execute("CREATE TRIGGER never BEFORE INSERT ON agent_runs BEGIN SELECT RAISE(ABORT, 'secret'); END")
+    capsys.readouterr()
+    assert main(["certify", "sqlite", "--url", url]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith(
+        "dendrux: nothing can be written to the database of --url (IntegrityError): check the rights"
+    )
+    assert "certifying" not in said.out
+
+
+def test_tables_that_cannot_be_made_are_said_once(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class NotAllowed(Exception): ...
+
+    async def refused(self: Engines, engine: object) -> None:
+        raise NotAllowed("secret")
+
+    monkeypatch.setattr(Engines, "prepare", refused)
+    assert main(["certify", "sqlite", "--url", f"sqlite+aiosqlite:///{here / 'mine.db'}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("dendrux: the tables cannot be made on the database of --url (NotAllowed): use an account")
 
 
 def test_a_server_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from itertools import groupby
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from dendrux.cli.problems import STORE_HELP, URL_HELP, Problem, require_testkit, store_named
-from dendrux.cli.targets import Target, target
+from dendrux.cli.targets import Target, rehearse, target
 
 HELP = "certify a store: run every contract on it and print the verdict"
 OUTSIDE: Final = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
@@ -46,6 +47,11 @@ def add_to(commands: Any) -> None:
         help="processes that share the contracts, each on a database of its own (default: one for each core; with "
         "--url there is one database and one process)",
     )
+    command.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="write the certificate to this file, as JSON, and as a page beside it with the suffix .html",
+    )
     command.add_argument("--list", action="store_true", help="print every contract with its promise, and run nothing")
     command.set_defaults(run=run)
 
@@ -65,9 +71,23 @@ def run(given: argparse.Namespace) -> int:
         return show_contracts()
     if given.store is None:
         raise Problem("which store? dendrux certify sqlite, or dendrux certify module:Class")
+    if given.certificate is not None:
+        begin_certificate(given.certificate)
     store_class = store_named(given.store)
     with TemporaryDirectory() as folder, target(store_class, given.store, given.url) as database:
+        (rehearsal := Path(folder).resolve() / "rehearsal").mkdir()
+        asyncio.run(rehearse(store_class, given.store, database, rehearsal))
         return certify(store_class, database, given, Path(folder).resolve())
+
+
+def begin_certificate(given: str) -> None:
+    """Say what is wrong with the file before anything else is done, and let no older one stay in its place."""
+    from dendrux.testing.store_kit.certificate import Certificate
+
+    try:
+        Certificate.named(given, Path.cwd()).begin()
+    except ValueError as wrong:
+        raise Problem(str(wrong)) from None
 
 
 def jobs(asked: int | None, database: Target) -> int:
@@ -121,6 +141,7 @@ def certify(store_class: Any, database: Target, given: argparse.Namespace, folde
         f"--dendrux-matrix={given.matrix}",
         *([f"--dendrux-examples={given.examples}"] if given.examples is not None else []),
         *([f"--dendrux-seed={given.seed}"] if given.seed is not None else []),
+        *([f"--dendrux-certificate={given.certificate}"] if given.certificate is not None else []),
         str(folder),
     ]
     for name in OUTSIDE:

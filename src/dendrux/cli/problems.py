@@ -57,6 +57,10 @@ def store_named(name: str) -> type[SQLStateStore]:
         raise Problem(
             f"{module_name} is a path; name a module that Python can import from here, such as my_store:MyStore"
         )
+    if module_name.endswith(".py"):
+        raise Problem(
+            f"{module_name} is a file; name its module: {module_name.removesuffix('.py')}:{class_name or 'MyStore'}"
+        )
     if not colon or not module_name or not class_name:
         raise Problem(f"{name!r} names no store; use {', '.join(BUILT_IN)}, or module:Class such as my_store:MyStore")
     if (here := str(Path.cwd())) not in sys.path:

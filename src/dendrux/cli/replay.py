@@ -71,6 +71,7 @@ async def replay_on(recording: Recording, store_class: type[SQLStateStore], data
 def show(recording: Recording, replayed: Replayed) -> None:
     """Print every step, and what they show."""
     from dendrux.testing.store_kit.catalogue import catalogue
+    from dendrux.testing.store_kit.causes import likely
     from dendrux.testing.store_kit.report import finding, steps
 
     if recording.contract is not None:
@@ -80,5 +81,6 @@ def show(recording: Recording, replayed: Replayed) -> None:
     if replayed.agrees:
         print("\nmodel and store agree at every step")
     else:
-        cause = next((known.cause for known in catalogue() if known.id == recording.contract), None)
+        contract = next((known for known in catalogue() if known.id == recording.contract), None)
+        cause = likely(contract, replayed.run)
         print("", *finding(replayed.run.why, replayed.run, cause), sep="\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dendrux.cli.problems import Problem
@@ -117,14 +119,75 @@ async def family(url: URL, source: str) -> str:
     """What the database is called, from one connection: one that nobody can reach is said once, not by every test."""
     from sqlalchemy.ext.asyncio import create_async_engine
 
+    if url.get_backend_name() == "sqlite":
+        open_file(url, source)
+        return "sqlite"
     engine = create_async_engine(url)
     try:
         async with engine.connect() as connection:
             return "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
     except Exception as error:  # noqa: BLE001  # whatever a driver makes of a server it cannot use
-        reason = type(getattr(error, "orig", None) or error).__name__
         raise Problem(
-            f"the database of {source} cannot be opened ({reason}): check that it exists and is running"
+            f"the database of {source} cannot be opened ({reason(error)}): check that it exists and is running"
         ) from None
+    finally:
+        await engine.dispose()
+
+
+def open_file(url: URL, source: str) -> None:
+    """Open the file of a SQLite URL once, by itself: the thread of an async driver outlives a connection that fails."""
+    name = url.database or ":memory:"
+    try:
+        with closing(sqlite3.connect(name, uri=name.startswith("file:"))) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the database of {source} cannot be opened ({type(error).__name__}): check that it is a SQLite file, "
+            "or that its folder exists and may be written to"
+        ) from None
+
+
+def reason(error: Exception) -> str:
+    """The class of what a driver raised, below what SQLAlchemy makes of it; its text may hold anything."""
+    raised = getattr(error, "orig", None) or error
+    return type(raised.__cause__ or raised).__name__
+
+
+async def rehearse(store_class: type[SQLStateStore], name: str, database: Target, folder: Path) -> None:
+    """Make one store and the tables, and try to write: what stops every contract is said once, before any of them."""
+    from sqlalchemy import func, insert
+
+    from dendrux.db.models import agent_runs
+    from dendrux.testing.driver import new_namespace
+    from dendrux.testing.workshop import Engines
+
+    engines = Engines(store_class, database.url, folder, ours=database.ours)
+    file = None if database.url is not None else await engines.fresh_file()
+    engine = engines.take(file)
+    try:
+        try:
+            store_class(engine, live_updates=None)
+        except Exception as error:  # noqa: BLE001  # whatever the constructor of a user's class raises
+            raise Problem(
+                f"{name} cannot be made as {store_class.__name__}(engine, live_updates=None): {type(error).__name__}: "
+                f"{error}; if it needs more, certify it with pytest and fixtures of your own"
+            ) from None
+        try:
+            await engines.prepare(engine)
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises
+            raise Problem(
+                f"the tables cannot be made on {database.where} ({reason(error)}): use an account that may create them"
+            ) from None
+        try:
+            async with engine.connect() as connection:
+                row = {"id": f"{new_namespace()}rehearsal", "agent_name": "rehearsal", "status": "running"}
+                times = {"created_at": func.current_timestamp(), "updated_at": func.current_timestamp()}
+                await connection.execute(insert(agent_runs).values(**row, **times))
+                await connection.rollback()
+        except Exception as error:  # noqa: BLE001  # as above
+            raise Problem(
+                f"nothing can be written to {database.where} ({reason(error)}): check the rights of the account, "
+                "and that tables which are there already are those of this release"
+            ) from None
     finally:
         await engine.dispose()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy.util import await_only
 
@@ -33,8 +33,24 @@ HUNG_AFTER_S = 60.0
 """Calls that have not ended by then, with nobody parked, hang."""
 
 
+class Turn(NamedTuple):
+    """One thing that one of the calls did, in the order in which it happened."""
+
+    call: int
+    """The number of the call, counted from 0 in the order of the branches."""
+    what: Literal["statement", "parked", "goes on", "met a lock", "waits", "ended"]
+    place: int = 0
+    """Of a statement, or of the one it is parked before: counted from 1, COMMIT included."""
+    text: str = ""
+    """The statement, or COMMIT."""
+
+
 class Hung(AssertionError):
     """Calls that block each other for ever, with nobody parked."""
+
+    def __init__(self, message: str, turns: Sequence[Turn] = ()) -> None:
+        super().__init__(message)
+        self.turns = tuple(turns)
 
 
 class Branch:
@@ -43,9 +59,12 @@ class Branch:
     current: ContextVar[Branch | None] = ContextVar("dendrux_branch", default=None)
     """The branch of the running task; a store's own tasks inherit it."""
 
-    def __init__(self, do: Do, store: Any) -> None:
+    def __init__(self, do: Do, store: Any, number: int, turns: list[Turn]) -> None:
         self.do = do
         self.store = store
+        self.number = number
+        self.turns = turns
+        """What all branches do, in one list."""
         self.passed = 0
         self.commits: list[int] = []
         """The places of its COMMITs, counted like statements."""
@@ -57,12 +76,18 @@ class Branch:
         self.invoked = 0
         self.returned = 0
 
-    def reach(self) -> None:
+    def reach(self, statement: str) -> None:
         """A statement, or COMMIT, is about to be sent: park here if this is the place."""
         if self.passed == self.do.yield_at and not self.parked.is_set():
+            self.note("parked", self.passed + 1, statement)
             self.parked.set()
             await_only(self.may_go.wait())
         self.passed += 1
+        self.note("statement", self.passed, statement)
+
+    def note(self, what: Any, place: int = 0, text: str = "") -> None:
+        """Write down what this call does."""
+        self.turns.append(Turn(self.number, what, place, text))
 
 
 class Gate:
@@ -72,19 +97,20 @@ class Gate:
         branch = Branch.current.get()
         if branch is not None:
             branch.session = session_of(connection)
-            branch.reach()
+            branch.reach(statement)
 
     def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
         branch = Branch.current.get()
         if branch is not None:
             branch.commits.append(branch.passed)
-            branch.reach()
+            branch.reach("COMMIT")
 
     def after_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
 
     def on_error(self, seam: Seam, error: BaseException) -> None:
         branch = Branch.current.get()
         if branch is not None and is_lock(branch.store, error):
+            branch.note("met a lock")
             branch.met_a_lock.set()
 
 
@@ -106,11 +132,14 @@ class Parked(NamedTuple):
     When the others met a lock with their first statement, they meet it wherever the first call waits until it has
     committed: the places in between are one place.
     """
+    turns: tuple[Turn, ...] = ()
+    """Who did what, in order."""
 
 
 async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Parked:
     """Run the calls together, the first one parked before its statement number `yield_at`."""
-    lanes = [Branch(do, store) for do, store in zip(branches, stores, strict=True)]
+    turns: list[Turn] = []
+    lanes = [Branch(do, store, at, turns) for at, (do, store) in enumerate(zip(branches, stores, strict=True))]
     first, others = lanes[0], lanes[1:]
     time = 0
 
@@ -120,6 +149,7 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
         lane.invoked = time = time + 1
         outcome: Outcome = await driver.call(lane.store, lane.do.operation)
         lane.returned = time = time + 1
+        lane.note("ended")
         return outcome
 
     gate = Gate()
@@ -134,12 +164,16 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
                 tasks.append(asyncio.ensure_future(run(lane)))
                 if first.parked.is_set():
                     await until_blocked(lane, tasks[-1], waits_of(lane.store))
+                    if not tasks[-1].done():
+                        lane.note("waits")
             held_up = [lane.passed <= 1 and not task.done() for lane, task in zip(others, tasks[1:], strict=True)]
             locked_out = first.parked.is_set() and all(held_up)
+            if first.parked.is_set():
+                first.note("goes on")
             first.may_go.set()
             _, hung = await asyncio.wait(tasks, timeout=HUNG_AFTER_S)
             if hung:
-                raise Hung(f"{len(hung)} of {len(lanes)} calls did not end within {HUNG_AFTER_S:.0f} s")
+                raise Hung(f"{len(hung)} of {len(lanes)} calls did not end within {HUNG_AFTER_S:.0f} s", turns)
         finally:
             first.may_go.set()
             for task in tasks:
@@ -152,7 +186,7 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
     ]
     place = first.do.yield_at or 0
     settled = next((at for at in first.commits if at >= place), sys.maxsize - 1) if locked_out else place
-    return Parked(history, first.parked.is_set(), settled + 1)
+    return Parked(history, first.parked.is_set(), settled + 1, tuple(turns))
 
 
 async def until_blocked(lane: Branch, task: asyncio.Task[Any], waits: Waits | None) -> None:

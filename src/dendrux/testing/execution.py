@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dendrux.lab.gate import park
+from dendrux.lab.gate import Hung, Turn, park
 from dendrux.lab.seam import Errors, engine_of, statements_of, watching
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
@@ -38,6 +38,8 @@ class Failed(Exception):  # a finding, not an error of ours
     why: str
     difference: str | None = None
     sql: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    """Who did what in the last race of the program, in order."""
 
     def __str__(self) -> str:
         return self.why
@@ -66,6 +68,8 @@ class Execution:
     """Whether the first call of the last `Together` reached the statement it was to be parked at."""
     following: int = 0
     """The next place of that call at which anything can come out differently."""
+    turns: tuple[Turn, ...] = ()
+    """Who did what in the last `Together`."""
 
     def __post_init__(self) -> None:
         self.worlds = Worlds(self.world)
@@ -140,7 +144,11 @@ class Execution:
     async def together(self, step: Together) -> None:
         """Calls at once, the first parked at a statement; then any order that explains them."""
         stores = [await self.bench.instance(do.instance) for do in step.branches]
-        history, self.parked, self.following = await park(self.driver, step.branches, stores)
+        try:
+            history, self.parked, self.following, self.turns = await park(self.driver, step.branches, stores)
+        except Hung as hung:
+            self.turns = hung.turns
+            raise self.failed(str(hung)) from None
         for do, call in zip(step.branches, history, strict=True):
             allowed = self.worlds.allowed(do.operation)
             self.lines.append(Line(str(do.operation), allowed, call.observed, step=len(self.done)))
@@ -155,7 +163,7 @@ class Execution:
 
     def failed(self, why: str, found: str | None = None, sql: tuple[str, ...] = ()) -> Failed:
         """The finding at the step that was executed last."""
-        return Failed(tuple(self.done), len(self.done), list(self.lines), why, found, sql)
+        return Failed(tuple(self.done), len(self.done), list(self.lines), why, found, sql, self.turns)
 
 
 def meets(outcome: Outcome, expected: Outcome) -> bool:

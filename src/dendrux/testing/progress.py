@@ -34,7 +34,8 @@ class Progress:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Where to print, and where to keep what is found."""
         self.out = session.config.get_terminal_writer()
-        session.config.stash[KIT].keep_in = self.folder
+        kit = session.config.stash[KIT]
+        kit.keep_in, kit.alone = self.folder, False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """How much there is to do."""
@@ -96,7 +97,7 @@ class Progress:
     def show(self, group: str, doing: str = "", end: str = "") -> None:
         """Print the state of a group."""
         failed = f", {self.failed[group]} failed" if self.failed[group] else ""
-        text = f"  {group:<{GROUP_WIDTH - 2}}{self.done[group]}/{self.totals[group]}{failed}"
+        text = f"  {group:<{GROUP_WIDTH}}{self.done[group]}/{self.totals[group]}{failed}"
         if self.rewrites:
             room = max(self.out.fullwidth - len(text) - 2, 0)
             text = f"\r{text}  {doing[:room]}\x1b[K"

@@ -62,8 +62,8 @@ async def check(contract: Contract, bench: Bench, declaration: Declaration, sett
         return Checked(finding=Finding(text), notes=notes)
     except Missing as lacking:
         return unchecked(next(fixture_rules(lacking.fixture, declaration)))
-    except (Hung, NotKept, Unlike) as hung:
-        return Checked(finding=Finding(str(hung)), notes=notes)
+    except (Hung, NotKept, Unlike) as unkept:
+        return Checked(finding=Finding(str(unkept)), notes=notes)
     return Checked(notes=notes)
 
 
@@ -86,8 +86,6 @@ async def perform(program: Program, bench: Bench, storage_format: int) -> Execut
     try:
         async with asyncio.timeout(PROGRAM_S) as limit:
             await execution.run(program)
-    except Hung as hung:
-        raise execution.failed(str(hung)) from None
     except Failed as failed:
         raise idle_injector(execution) or failed from None
     except TimeoutError:

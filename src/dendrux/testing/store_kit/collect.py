@@ -41,7 +41,10 @@ def hang(directory: pytest.Collector) -> None:
     children = directory.collect
 
     def collect() -> Iterator[pytest.Item | pytest.Collector]:
-        yield KitModule.from_parent(directory, path=directory.path / MODULE)
+        module = KitModule.from_parent(directory, path=directory.path / MODULE)
+        # Hooks of a conftest.py apply to what is in its folder, and for pytest a path that is no file is a folder.
+        module.path = directory.path
+        yield module
         yield from children()
 
     directory.collect = collect  # type: ignore[method-assign]  # the classes of directories are final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.testing.store_kit.machines import Branches, Machine
@@ -24,20 +25,47 @@ def machines_of(examined: Examined) -> Iterator[tuple[Contract, Machine]]:
             yield contract, contract.check
 
 
-def line(examined: Examined) -> str | None:
-    """The line of the summary; None unless every machine ran to a result, or was skipped for a known reason."""
+class Reached(NamedTuple):
+    """What the machines of one store reached."""
+
+    reached: Branches
+    possible: Branches
+    beyond: int
+    """Further pairs of the model, which need fixtures or capabilities that this store lacks."""
+    complete: bool
+    """Every machine ran to a result, or was skipped for a known reason."""
+
+    @property
+    def missed(self) -> list[str]:
+        """The pairs that were not reached, by name."""
+        return [f"{name} {word}" for name, word in sorted(self.possible - self.reached)]
+
+
+def measure(examined: Examined) -> Reached | None:
+    """What the machines reached; None when none was exercised."""
     machines = [(contract, machine) for contract, machine in machines_of(examined) if examined.exercised(contract)]
-    if not machines or not all(examined.accounted(contract) for contract, _ in machines_of(examined)):
+    if not machines:
         return None
     storage_format = examined.declaration.run_format
     possible = allowed([machine for _, machine in machines], storage_format)
-    reached = {pair for contract, _ in machines for pair in pairs(examined, contract)} & possible
-    more = len(known_branches(storage_format)) - len(possible)
-    text = f"machines: reached {len(reached)} of {len(possible)} (operation, branch) pairs"
-    if more:
-        text += f" ({more} more need fixtures or capabilities that this store lacks)"
-    if missed := sorted(possible - reached):
-        text += f"; not reached: {', '.join(f'{name} {word}' for name, word in missed)}"
+    return Reached(
+        reached={pair for contract, _ in machines for pair in pairs(examined, contract)} & possible,
+        possible=possible,
+        beyond=len(known_branches(storage_format)) - len(possible),
+        complete=all(examined.accounted(contract) for contract, _ in machines_of(examined)),
+    )
+
+
+def line(examined: Examined) -> str | None:
+    """The line of the summary; None unless every machine ran to a result, or was skipped for a known reason."""
+    found = measure(examined)
+    if found is None or not found.complete:
+        return None
+    text = f"machines: reached {len(found.reached)} of {len(found.possible)} (operation, branch) pairs"
+    if found.beyond:
+        text += f" ({found.beyond} more need fixtures or capabilities that this store lacks)"
+    if found.missed:
+        text += f"; not reached: {', '.join(found.missed)}"
     return text
 
 

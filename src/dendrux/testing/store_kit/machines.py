@@ -100,6 +100,8 @@ class Machine:
             situation.note("reduced", budget)
         found = await asyncio.to_thread(self.failure, begin, budget, situation.settings.seed)
         situation.note("branches", branches)
+        situation.note("examples", budget)
+        situation.note("seed", DEFAULT_SEED if situation.settings.seed is None else situation.settings.seed)
         if found is not None:
             raise await smallest(situation, found)
 

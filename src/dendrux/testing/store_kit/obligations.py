@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from dendrux.testing.probe import Database
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.vocabulary import FORMAT_2_CAPABILITIES
 from dendrux_model.programs import Fault, Program, calls
@@ -59,6 +60,8 @@ class Declaration:
     """Why a second process cannot make this store; None when it can."""
     kind: str | None = None
     """The class and declaration that every instance must have."""
+    database: Database | None = None
+    """What the first store's database is; None where nobody asked, or it has none."""
 
     @property
     def declares_format_2(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,15 +11,18 @@ import pytest
 
 from dendrux.lab.seam import engine_of
 from dendrux.store.factory import BUILT_IN
+from dendrux.testing.probe import probe
 from dendrux.testing.scratch import PREFIX
 from dendrux.testing.store_kit import report
 from dendrux.testing.store_kit.catalogue import catalogue
+from dendrux.testing.store_kit.certificate import Certificate, document
 from dendrux.testing.store_kit.checking import Checked, Finding, check, unchecked
 from dendrux.testing.store_kit.collect import CONTRACT, KIT, KitModule, directories, hang, of_kit, prepare
 from dendrux.testing.store_kit.contract import Contract, Settings
 from dendrux.testing.store_kit.fixtures import Given, declaration_of
 from dendrux.testing.store_kit.messages import no_factory
 from dendrux.testing.store_kit.obligations import Declaration, Run, plan
+from dendrux.testing.store_kit.shown import shown as shown_of
 from dendrux.testing.store_kit.verdict import Examined, Result, judge
 
 ALWAYS: Final = "declaration.fixtures"
@@ -53,6 +56,9 @@ class Kit:
         self.lacks_factory = False
         self.keep_in = config.rootpath
         """Failing programs are written below this folder."""
+        self.alone = True
+        """Whether a contract can be run again by its name, with the fixtures of a conftest.py."""
+        self.certificate = Certificate.asked(config)
         config.stash[KIT] = self
 
     def contracts(self) -> Sequence[Contract]:
@@ -131,6 +137,9 @@ class Kit:
         try:
             if candidate.declaration is None:
                 candidate.declaration = await declaration_of(bench, given.all_names)
+                if self.certificate is not None:
+                    found = await probe(await bench.instance())
+                    candidate.declaration = replace(candidate.declaration, database=found)
             return await check(contract, bench, candidate.declaration, self.settings), await bench.instance()
         finally:
             await bench.close()
@@ -138,7 +147,8 @@ class Kit:
     def tell(self, contract: Contract, candidate: Candidate, checked: Checked, store: Any) -> None:
         """Record what became of a contract, and tell pytest."""
         if checked.finding is not None:
-            candidate.record(contract, Result(outcome="failed", notes=checked.notes))
+            shown = shown_of(contract, checked.finding.failed)
+            candidate.record(contract, Result(outcome="failed", notes=checked.notes, shown=shown))
             pytest.fail(self.failure(contract, candidate, checked.finding, store), pytrace=False)
         if checked.skip is not None:
             candidate.record(contract, Result(outcome="skipped", skip=checked.skip))
@@ -148,16 +158,23 @@ class Kit:
     def failure(self, contract: Contract, candidate: Candidate, finding: Finding, store: Any) -> str:
         """The report of a failed contract, its program written to a file."""
         if finding.failed is None or candidate.declaration is None:
-            return report.failure(contract, finding.text, None, ())
+            again = ("run it alone with", f"    {self.again(contract)}") if self.alone else ()
+            return report.failure(contract, finding.text, None, again)
         number = list(self.candidates.values()).index(candidate)
         name = contract.id if number == 0 else f"{contract.id}-{number + 1}"
         path = report.written(self.keep_in, name, contract, finding.failed, store=candidate.declaration.name)
         if path is None:
-            return report.failure(contract, finding.text, finding.failed, ())
+            lost = f"its program could not be written below {report.FAILURES}, so there is no command that replays it"
+            return report.failure(contract, finding.text, finding.failed, (lost,))
         base = self.config.invocation_params.dir
         shown = path.relative_to(base) if path.is_relative_to(base) else path
         command = f"dendrux replay {shown} --store {named(candidate.declaration, store)}"
         return report.failure(contract, finding.text, finding.failed, ("replay it with", f"    {command}"))
+
+    def again(self, contract: Contract) -> str:
+        """The command that runs one contract on the same fixtures."""
+        where = [str(argument) for argument in self.config.invocation_params.args if is_folder(argument)]
+        return f"{' '.join(['pytest', *where])} -p dendrux.testing.store_kit -k {contract.id}"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -192,9 +209,26 @@ class Kit:
         all_made = bool(examined) and len(examined) == len(self.candidates)
         return all_made and all(judge(one).certified for one, _ in examined)
 
+    def pytest_sessionstart(self) -> None:
+        """Write a certificate that certifies nothing, before anything runs."""
+        if self.certificate is not None:
+            try:
+                self.certificate.begin()
+            except ValueError as wrong:
+                raise pytest.UsageError(str(wrong)) from None
+
+    def document(self, *, finished: bool) -> dict[str, Any]:
+        """The certificate of this session."""
+        unmade = [candidate.place for candidate in self.candidates.values() if candidate.declaration is None]
+        remark = None if self.candidates else self.empty()
+        return document(self.examined(), unmade, settings=self.settings, finished=finished, remark=remark)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The exit code is the verdict, when nothing else failed."""
+        written = self.certificate is None or self.certificate.write(self.document(finished=ended(session)))
+        if not written and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if not self.certified() and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -203,6 +237,8 @@ class Kit:
         terminalreporter.write_sep("=", report.TITLE)
         for line in self.summary(verbose=self.config.get_verbosity() > 0):
             terminalreporter.write_line(line)
+        if self.certificate is not None:
+            terminalreporter.write_line(self.certificate.said())
 
     def summary(self, *, verbose: bool = False) -> list[str]:
         """The lines of the summary."""
@@ -212,12 +248,29 @@ class Kit:
             if candidate.declaration is None:
                 lines += [f"the store of {candidate.place}", "  NOT CERTIFIED (incomplete run): no store was made"]
         if not self.candidates:
-            why = "there is no fixture dendrux_store_factory" if self.lacks_factory else NOTHING
-            lines.append(f"  NOT CERTIFIED (incomplete run): {why}")
+            lines.append(f"  NOT CERTIFIED (incomplete run): {self.empty()}")
         return lines
+
+    def empty(self) -> str:
+        """Why there is no store at all."""
+        return "there is no fixture dendrux_store_factory" if self.lacks_factory else NOTHING
 
 
 NOTHING: Final = "no contract was collected; name the directory of the conftest.py, or no path at all"
+
+
+def is_folder(argument: object) -> bool:
+    """Whether an argument of the command line names a directory."""
+    return Path(str(argument)).is_dir()
+
+
+def ended(session: pytest.Session) -> bool:
+    """Whether nothing broke the session off: an interruption, or an error of pytest itself."""
+    return session.exitstatus in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    )
 
 
 def settings_of(config: pytest.Config) -> Settings:

@@ -7,21 +7,23 @@ kit's own program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from dendrux.testing.execution import Failed, Line
+from dendrux.testing.execution import Failed
 from dendrux.testing.store_kit import coverage
+from dendrux.testing.store_kit.causes import likely
 from dendrux.testing.store_kit.contract import GROUPS, Contract
+from dendrux.testing.store_kit.table import LETTERS, race_of, rows, said, schedule
 from dendrux.testing.store_kit.verdict import Examined, judge
-from dendrux_model.possible import agree
-from dendrux_model.programs import Do, Fault, Look, Reopen, Step, Tick, Together, to_json
+from dendrux_model.programs import Together, to_json
 
 TITLE: Final = "dendrux store kit: certification summary"
 GROUP_WIDTH: Final = 19
 VALUE_LENGTH: Final = 300
 """Characters of one call or answer in a report."""
+STATEMENT_LENGTH: Final = 110
+"""Characters of one statement in the schedule of a race."""
 FAILURES: Final = Path(".dendrux") / "failures"
 """Where failing programs are written, below pytest's root directory."""
 
@@ -31,7 +33,7 @@ FAILURES: Final = Path(".dendrux") / "failures"
 def failure(contract: Contract, why: str, failed: Failed | None, replay: Sequence[str]) -> str:
     """The report of a failed contract, in place of a traceback."""
     program = [] if failed is None else [*steps(failed), ""]
-    return "\n".join([contract.promise, "", *program, *finding(why, failed, contract.cause), *replay])
+    return "\n".join([contract.promise, "", *program, *finding(why, failed, likely(contract, failed)), *replay])
 
 
 def finding(why: str, failed: Failed | None, cause: str | None = None) -> Iterator[str]:
@@ -41,63 +43,36 @@ def finding(why: str, failed: Failed | None, cause: str | None = None) -> Iterat
         yield f"{'first difference':<18}{failed.difference}"
     if cause:
         yield f"{'likely cause':<18}{cause}"
+    if failed is not None and failed.turns:
+        yield from race(failed)
     if failed is not None and failed.sql:
         yield "SQL of this step"
         yield from (f"    {' '.join(statement.split())}" for statement in failed.sql)
 
 
+def race(failed: Failed) -> Iterator[str]:
+    """Who sent what when in a race, one line for each statement."""
+    together = race_of(failed)
+    assert together is not None
+    yield "schedule of the race"
+    for letter, do in zip(LETTERS, together.branches, strict=False):
+        yield f"    {letter} is {short(said(do))}"
+    for move in schedule(failed.turns):
+        text = " ".join(move.statement.split())
+        statement = text if len(text) <= STATEMENT_LENGTH else f"{text[:STATEMENT_LENGTH]} ..."
+        yield f"    {move.call}  {move.what}{f': {statement}' if statement else ''}"
+
+
 def steps(failed: Failed) -> Iterator[str]:
-    """Each call with its answer; for the last step, what the model allowed and what the store answered."""
-    by_step = {number: list(lines) for number, lines in groupby(failed.lines, key=lambda line: line.step)}
-    for number, step in enumerate(failed.program, start=1):
-        lines = by_step.get(number, [])
-        last = number == len(failed.program)
-        if isinstance(step, Look):
-            shown = [line for line in lines[-1:] if last and not explained(line)]
-            yield f"{number:>4}  look at everything: {len(lines) - len(shown)} reads agree"
-            titles = [line.call for line in shown]
-        else:
-            shown, titles = lines, list(headings(step))
-        for title, line in zip_longest(titles, shown):
-            yield f"{number:>4}  {short(title)}"
-            if line is not None:
-                yield from answer(line, expanded=last and not explained(line))
-
-
-def headings(step: Step) -> Iterator[str]:
-    """A step in words, one line for each call."""
-    match step:
-        case Do():
-            yield said(step)
-        case Fault():
-            yield f"{said(step.do)}, cut at {step.point} ({step.kind})"
-        case Together():
-            for do in step.branches:
-                parked = "" if do.yield_at is None else f", parked before its statement {do.yield_at + 1}"
-                yield f"at once: {said(do)}{parked}"
-        case Tick():
-            yield f"{step.seconds:g} s pass"
-        case Reopen():
-            yield f"instance {step.instance} restarts"
-
-
-def said(do: Do) -> str:
-    """A call in words."""
-    return f"{do.operation} on instance {do.instance}" if do.instance else str(do.operation)
-
-
-def explained(line: Line) -> bool:
-    """Whether an answer is one of those that the model allows."""
-    return any(agree(allowed, line.observed, {}, "") is not None for allowed in line.allowed)
-
-
-def answer(line: Line, *, expanded: bool) -> Iterator[str]:
-    """What the store answered, beside what the model allows when it is something else."""
-    if expanded:
-        yield f"      the model allows    {short(' or '.join(map(str, line.allowed)))}"
-        yield f"      the store answered  {short(line.observed)}"
-    else:
-        yield f"      {short(line.observed)}"
+    """Each call with its answer; where the two part, what the model allowed and what the store answered."""
+    for row in rows(failed):
+        yield f"{row.step:>4}  {short(row.call)}"
+        if row.wrong:
+            alone = isinstance(failed.program[row.step - 1], Together)
+            yield f"      {'the model allows' if not alone else 'alone it may say':<20}{short(row.allowed)}"
+            yield f"      the store answered  {short(row.answered)}"
+        elif row.answered is not None:
+            yield f"      {short(row.answered)}"
 
 
 def short(value: object) -> str:

@@ -19,6 +19,7 @@ from dendrux.testing.store_kit.obligations import (
     missing,
     plan,
 )
+from dendrux.testing.store_kit.shown import Shown
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -32,6 +33,8 @@ class Result:
     """Why the kit skipped it; None when something else did."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Facts that the check left for the report."""
+    shown: Shown | None = None
+    """Of a failure, what may be handed on."""
 
 
 @dataclass(frozen=True, kw_only=True)
