@@ -48,6 +48,8 @@ def test_broken_ones_are_not(project: Project, name: str, contract: str) -> None
     assert any(line.strip().startswith(f"{contract}:") for line in summary(result)), summary(result)
     assert verdict(result).startswith("NOT CERTIFIED")
     assert f"{group}: " in verdict(result)
+    assert "dendrux replay" not in result.stdout.str(), "it makes stores over an engine"
+    assert f"-k {contract}" in result.stdout.str()
 
 
 # -- what needs SQL ---------------------------------------------------------------------------------------------------

@@ -158,8 +158,9 @@ class Kit:
     def failure(self, contract: Contract, candidate: Candidate, finding: Finding, store: Any) -> str:
         """The report of a failed contract, its program written to a file."""
         if finding.failed is None or candidate.declaration is None:
-            again = ("run it alone with", f"    {self.again(contract)}") if self.alone else ()
-            return report.failure(contract, finding.text, None, again)
+            return report.failure(contract, finding.text, None, self.again(contract))
+        if engine_of(store) is None:  # dendrux replay makes stores over an engine
+            return report.failure(contract, finding.text, finding.failed, self.again(contract))
         number = list(self.candidates.values()).index(candidate)
         name = contract.id if number == 0 else f"{contract.id}-{number + 1}"
         path = report.written(self.keep_in, name, contract, finding.failed, store=candidate.declaration.name)
@@ -171,10 +172,13 @@ class Kit:
         command = f"dendrux replay {shown} --store {named(candidate.declaration, store)}"
         return report.failure(contract, finding.text, finding.failed, ("replay it with", f"    {command}"))
 
-    def again(self, contract: Contract) -> str:
-        """The command that runs one contract on the same fixtures."""
+    def again(self, contract: Contract) -> tuple[str, ...]:
+        """The command that runs one contract on the same fixtures; nothing where nobody can give it."""
+        if not self.alone:
+            return ()
         where = [str(argument) for argument in self.config.invocation_params.args if is_folder(argument)]
-        return f"{' '.join(['pytest', *where])} -p dendrux.testing.store_kit -k {contract.id}"
+        command = f"{' '.join(['pytest', *where])} -p dendrux.testing.store_kit -k {contract.id}"
+        return "run it alone with", f"    {command}"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
