@@ -1,4 +1,4 @@
-"""Benches for broken stores: a file of their own, the kit's inline driver."""
+"""Benches for broken stores: a database of their own, on SQLite with the kit's inline driver."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from dendrux.db.models import Base
+from dendrux.db.session import get_engine
 from dendrux.testing.bench import Bench
 from dendrux.testing.inline import kit_engine
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
+from dialects.found import Database
 
 MakeBench = Callable[[type[Any]], Bench]
 
@@ -32,23 +34,52 @@ async def bench_of(tmp_path: Path) -> AsyncIterator[MakeBench]:
             engines.append(create_async_engine(f"sqlite+aiosqlite:///{path}") if threaded else kit_engine(path))
             return engines[-1]
 
-        async def factory() -> Any:
-            made = engine()
-            async with made.begin() as connection:
-                await connection.run_sync(Base.metadata.create_all)
-            return store_class(made)
-
-        async def another(store: Any) -> Any:
-            return store_class(engine())
-
-        return Bench(
-            factory,
-            second=another,
-            reopen=another,
-            clock=SqlClock(lambda: engines[-1]),
-            injector=SqlFaultInjector(),
-        )
+        return bench(store_class, engine, engines)
 
     yield make
     for used in engines:
         await used.dispose()
+
+
+@pytest_asyncio.fixture
+async def bench_on() -> AsyncIterator[Callable[[type[Any], Database], Bench]]:
+    """Makes a bench of a store class on a server's database, whose tables are emptied when the first store is made."""
+    engines: list[Any] = []
+
+    def make(store_class: type[Any], database: Database) -> Bench:
+        def engine() -> Any:
+            assert database.url is not None
+            engines.append(get_engine(database.url))
+            return engines[-1]
+
+        return bench(store_class, engine, engines, database)
+
+    yield make
+    for used in engines:
+        await used.dispose()
+
+
+def bench(
+    store_class: type[Any], engine: Callable[[], Any], engines: list[Any], database: Database | None = None
+) -> Bench:
+    """The fixtures of an author whose stores each have an engine."""
+
+    async def factory() -> Any:
+        made = engine()
+        if database is not None:
+            await database.empty(made)
+        else:
+            async with made.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all)
+        return store_class(made)
+
+    async def another(store: Any) -> Any:
+        return store_class(engine())
+
+    return Bench(
+        factory,
+        second=another,
+        reopen=another,
+        clock=SqlClock(lambda: engines[-1]),
+        injector=SqlFaultInjector(),
+    )
