@@ -126,9 +126,11 @@ class CancelSubtree(Operation, lost_ack="paged"):
         failed = {failure["run_id"] for failure in observed.value["failed"]}
         if failed or sum(len(observed.value[fate]) for fate in FATES) != len(fate):
             return [[(self, observed)]]
+        named = None
         if self.after is None and observed.value["next_after"] is None:
+            named = frozenset(fate)
             fate = dict.fromkeys(sorted(known.runs)) | fate
-        return [[(ReachedAlone(page=self, run_id=run_id), Returned(said)) for run_id, said in fate.items()]]
+        return [[(ReachedAlone(page=self, run_id=run, named=named), Returned(said)) for run, said in fate.items()]]
 
     def page(self, world: World, lost: str | None = None, *, applied: bool = True) -> Step:
         """One page; of the run `lost` nobody hears whether it was reached."""
@@ -168,6 +170,8 @@ class ReachedAlone(Operation):
 
     page: CancelSubtree
     run_id: str
+    named: frozenset[str] | None = None
+    """Whom a page that is first and last reached. A run takes no children from then on, so each it has is one of them."""
 
     lost_ack: ClassVar[LostAck] = "paged"
 
@@ -177,6 +181,8 @@ class ReachedAlone(Operation):
         run = next((run for run in family if run.id == self.run_id), None)
         if run is None:
             return world, NONE
+        if self.named is not None and not {child.id for child in children(world, run.id, UNSCOPED)} <= self.named:
+            return world, Returned("child left behind")
         if rules.ended(run):
             return world, Returned("already_terminal")
         after = reached(run, world.now)
