@@ -171,7 +171,7 @@ class ReachedAlone(Operation):
     page: CancelSubtree
     run_id: str
     named: frozenset[str] | None = None
-    """Whom a page that is first and last reached. A run takes no children from then on, so each it has is one of them."""
+    """Whom a page that is first and last reached. A run takes no children once it was, so each it has is among them."""
 
     lost_ack: ClassVar[LostAck] = "paged"
 
