@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from dendrux.testing.databases import variable
 from dialects.found import Found
 from zoo import matrix
 from zoo.stores import ZOO
@@ -32,16 +31,14 @@ if FULL:
         name: str, found: Found, tmp_path: Path, record_property: Callable[[str, object], None]
     ) -> None:
         broken = ZOO[name]
-        matrix.database(found, broken.database)
-        named = {}
-        if broken.database != "sqlite":
-            named[variable(broken.database)] = found.server(broken.database).url.render_as_string(hide_password=False)
-        url = [] if broken.database == "sqlite" else ["--url", *named.values()]
+        database = matrix.database(found, broken.database)
+        url = [] if database.url is None else ["--url", database.url.render_as_string(hide_password=False)]
+        path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         begun = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "dendrux", "certify", f"{broken.__module__}:{name}", *url],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(TESTS), **named},
+            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=1200,
