@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 import pytest_asyncio
 
 from dendrux.errors import PersistenceError, StoreOutcomeUnknown
-from dendrux.live import LiveUpdates, PendingUpdates
+from dendrux.live import PendingUpdates
 from dendrux.store import SQLiteStateStore, UsageStats
 from unit.store_support import applied_then_lost, built_in, commits, driver_error
 
@@ -51,6 +54,7 @@ async def test_changes_are_announced_with_their_run(live):
     store = live.store
     for call in (
         store.save_run_event("r", event_type="x"),
+        store.update_run_meta("r", {"a": 1}),
         store.request_pause("r"),
         store.pause_with_event("r", status="paused", pause_data={}),
         store.claim_paused_run("r", expected_status="paused"),
@@ -75,7 +79,6 @@ async def test_rows_and_clocks_are_not(live):
     await store.add_note("r", note_id="n", text="x")
     await store.mark_notes_delivered("r", ["n"], iteration=0)
     await store.touch_progress("r", claim_epoch=1)
-    await store.update_run_meta("r", {"a": 1})
     await store.get_run("r")
     assert live.taken() == []
 
@@ -147,27 +150,67 @@ async def test_close_closes_the_transport_and_not_the_engine(live):
     assert (await live.store.get_run("r")).id == "r"
 
 
-async def test_pending_updates_are_bounded_and_refuse_a_bare_string():
-    class Few(PendingUpdates):
-        pending_max = 2
+async def test_what_is_no_live_updates_is_refused(tmp_path):
+    for wrong in ("redis://:hush-hush@host", 1, PendingUpdates, object()):
+        with pytest.raises(TypeError, match="live_updates must be") as refused:
+            async with built_in(tmp_path, live_updates=wrong):
+                pass
+        assert "hush" not in str(refused.value)
 
-        def __init__(self):
-            super().__init__()
-            self.batches = []
 
-        async def send(self, run_ids):
-            self.batches.append(list(run_ids))
+async def test_a_transport_that_raises_fails_no_write(live, caplog):
+    def enqueue(run_ids):
+        raise RuntimeError("hush-hush")
 
-    few = Few()
-    assert isinstance(few, LiveUpdates)
-    with pytest.raises(TypeError):
-        few.enqueue("01J")
-    few.enqueue(["a", "b", "a", "c", "", "x" * 65])
-    assert few.dropped == 3
-    await few.flush()
-    await few.flush()
-    assert few.batches == [["a", "b"]]
-    few.bind(one := object())
-    few.bind(one)
-    with pytest.raises(ValueError, match="another store"):
-        few.bind(object())
+    async def flush():
+        raise RuntimeError("hush-hush")
+
+    live.enqueue, live.flush = enqueue, flush
+    assert await live.store.save_run_event("r", event_type="x", event_id="e") == 0
+    assert [event.event_type for event in await live.store.get_run_events("r")] == ["x"]
+    assert "hush" not in caplog.text
+    assert caplog.text.count("RuntimeError") == 2
+
+
+async def test_a_cancellation_during_the_flush_passes_through(live):
+    reached = asyncio.Event()
+
+    async def flush():
+        reached.set()
+        await asyncio.sleep(60)
+
+    live.flush = flush
+    call = asyncio.create_task(live.store.save_run_event("r", event_type="x"))
+    await reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert len(await live.store.get_run_events("r")) == 1
+
+
+async def test_a_call_of_another_store_inside_one_flushes_for_itself(live, tmp_path):
+    # A BlobStore may keep its own books in a store: it must not count as an inner call of the one that called it.
+    books = Recorder()
+    (tmp_path / "books").mkdir()
+
+    class Keeping:
+        async def put(self, key, data):
+            await other.create_run("noted", "agent")
+            assert books.taken() == ["noted"]
+
+        get = delete = put
+
+    async with built_in(tmp_path / "books", live_updates=books) as other:
+        await live.store.put_blob(b"x", tenant_scope="-", blob_store=Keeping())
+        assert await other.get_run("noted") is not None
+
+
+async def test_every_call_of_many_runs_announces_each_of_them(live):
+    store = live.store
+    await store.create_run("child", "agent", parent_run_id="r", delegation_level=1)
+    live.taken()
+    page = await store.cancel_subtree("r")
+    assert sorted(page.requested) == ["child", "r"]
+    assert sorted(live.taken()) == ["child", "r"]
+    swept = await store.sweep_stale_runs(older_than=timedelta(0))
+    assert sorted(live.taken()) == sorted(run.run_id for run in swept.swept) == ["child", "r"]

@@ -29,6 +29,7 @@ from dendrux.errors import (
     StoreOutcomeUnknown,
     StoreUnavailableError,
 )
+from dendrux.store.announcing import note
 from dendrux.store.connections import POOL_TIMEOUT, WAITED_FOR, close_connection, discard, open_connection, roll_back
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
@@ -165,10 +166,10 @@ class Attempts:
         try:
             error = await self._issue_commit(tx)
         except asyncio.CancelledError:
-            self._announce(tx)  # COMMIT was issued: the write may have landed
+            self._announce()  # COMMIT was issued: the write may have landed
             raise
         if error is None or error.kind not in ANSWERED:
-            self._announce(tx)
+            self._announce()
         if error is None:
             return
         assert tx.connection is not None
@@ -201,12 +202,9 @@ class Attempts:
             return self.store.classify_db_error(error)
         return None
 
-    def _announce(self, tx: Tx) -> None:
-        live = self.store.live_updates
-        if live is None or not self.announces:
-            return
-        changed = tx.changed or ({self.run_id} if self.run_id else set())
-        live.enqueue(sorted(changed))
+    def _announce(self) -> None:
+        if self.announces and self.run_id and self.store.live_updates is not None:
+            note(self.store, (self.run_id,))
 
     async def _judge(self, error: DbError, *, committing: bool) -> None:
         """Decide after a failure: return to try again, or raise what the caller gets."""

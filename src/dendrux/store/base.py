@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from dendrux.store.announcing import announcer
 from dendrux.store.binding import pages, reads, writes
 from dendrux.store.capabilities import StoreCapabilities
 from dendrux.store.hooks import Hooks
@@ -55,23 +56,21 @@ class SQLStateStore(Hooks):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: object | None = None
         self._first_use = asyncio.Lock()
-        self.live_updates: Any = self._announcer(live_updates)
+        self.live_updates: Any = announcer(live_updates, self._own_updates)
         if self.live_updates is not None:
             self.live_updates.bind(self)
 
-    def _announcer(self, live_updates: Any) -> Any:
-        """The instance that hears of changed runs, or None."""
-        if live_updates is True:
-            raise ValueError(
-                f"{type(self).__name__} has no transport of its own for live_updates=True: "
-                "pass an instance such as RedisUpdates('redis://...')"
-            )
-        return None if live_updates is None or live_updates is False else live_updates
+    def _own_updates(self) -> Any:
+        """The transport that `live_updates=True` stands for. Refuses: ValueError where the database has none."""
+        raise ValueError(
+            f"{type(self).__name__} has no transport of its own for live_updates=True: "
+            "pass an instance such as RedisUpdates('redis://...')"
+        )
 
     # -- runs ---------------------------------------------------------------------------------------------------------
     create_run = writes(runs.create_run, lost="identity", announces=True)
     get_run = reads(runs.get_run)
-    update_run_meta = writes(runs.update_run_meta, lost="unknown")
+    update_run_meta = writes(runs.update_run_meta, lost="unknown", announces=True)
     get_pii_mapping = reads(runs.get_pii_mapping)
     checkpoint_step = writes(runs_checkpoint.checkpoint_step, lost="identity", announces=True)
     get_loop_state = reads(runs_checkpoint.get_loop_state)

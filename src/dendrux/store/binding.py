@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast, overload
 
+from dendrux.store.announcing import flush
 from dendrux.store.arguments import checked
 from dendrux.store.attempts import Attempts
 from dendrux.store.firstuse import bind_loop
@@ -36,7 +37,8 @@ MINTED: Final = frozenset({"event_id", "trace_id", "row_id", "usage_id", "intera
 LINKS: Final = frozenset({"start_tool_call.trace_id"})
 """Parameters of these names that point at a row which exists already, so that nothing is minted for them."""
 
-_depth: ContextVar[int] = ContextVar("dendrux_store_depth", default=0)
+_inside: ContextVar[frozenset[int]] = ContextVar("dendrux_stores_inside", default=frozenset())
+"""The stores, by their id, inside whose calls this one is made. A call inside one of another store is an outer call."""
 
 
 class Operation(Generic[P, R]):
@@ -93,14 +95,14 @@ class Operation(Generic[P, R]):
                 given[name] = new_id()
         bind_loop(store)
         attempts = self.attempts(store, given)
-        depth = _depth.get()
-        token = _depth.set(depth + 1)
+        outer = _inside.get()
+        token = _inside.set(outer | {id(store)})
         try:
             answer = await to_its_end(attempts)
         finally:
-            _depth.reset(token)
-        if depth == 0 and not self.reading and store.live_updates is not None:
-            await store.live_updates.flush()
+            _inside.reset(token)
+        if not self.reading and id(store) not in outer:
+            await flush(store)
         return answer
 
     def attempts(self, store: SQLStateStore, given: dict[str, Any]) -> Attempts | Pages:

@@ -149,8 +149,6 @@ class Tx:
         self.open_connection: Callable[[], Awaitable[AsyncConnection]] | None = None
         self._session: AsyncSession | None = None
         self._now: datetime | None = None
-        self.changed: set[str] = set()
-        """Runs whose followers are told once COMMIT was issued."""
 
     # -- statements ---------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from dendrux.db.models import run_events
 from dendrux.db.types import Json, Prose, dumps, encoded_text
+from dendrux.live import PostgresUpdates
 from dendrux.store.base import SQLStateStore
 from dendrux.store.dberrors import sqlstate_of
 from dendrux.store.dialects.on_conflict import OnConflict
@@ -71,6 +72,10 @@ class PostgresStateStore(OnConflict, SQLStateStore):
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         super().__init__(engine, live_updates=live_updates)
         self.capabilities = replace(self.capabilities, deployment="multi_server")
+
+    def _own_updates(self) -> PostgresUpdates:
+        """LISTEN and NOTIFY of the database that the engine's URL names."""
+        return PostgresUpdates()
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
