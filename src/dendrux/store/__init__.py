@@ -56,6 +56,8 @@ from dendrux.store.hookvalues import (
 )
 from dendrux.store.reader import RunStore
 from dendrux.store.views import (
+    EventView,
+    FollowedEvent,
     LLMCall,
     PausePair,
     RunDetail,
@@ -86,8 +88,10 @@ __all__ = [
     "DbError",
     "DbErrorKind",
     "DialectFacts",
+    "EventView",
     "EventWrite",
     "FailedBlob",
+    "FollowedEvent",
     "GcResult",
     "InsertPlan",
     "JsonPatch",

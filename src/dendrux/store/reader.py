@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from dendrux import errors
 from dendrux.db.session import get_engine
+from dendrux.live.follow import GRACE_S, POLL_MIN_S, Followers, heads_of, seconds
 from dendrux.runtime.blobs import BlobStore
 from dendrux.runtime.pending import PendingWork
 from dendrux.runtime.state import StateStore
@@ -19,6 +22,8 @@ from dendrux.store import views
 from dendrux.store.blobaccess import BlobAccessor
 from dendrux.store.factory import store_for_engine
 from dendrux.store.views import (
+    EventView,
+    FollowedEvent,
     LLMCall,
     PausePair,
     RunDetail,
@@ -30,7 +35,7 @@ from dendrux.store.views import (
     ToolInvocation,
     TraceEntry,
 )
-from dendrux.vocabulary import RUN_PAUSED, UNSCOPED, TenantScope, blob_scope
+from dendrux.vocabulary import RUN_PAUSED, TERMINAL_EVENTS, TERMINAL_STATUSES, UNSCOPED, TenantScope, blob_scope
 
 PAGE: Final = 1000
 """Rows that a read with `limit=None` gives: one page. The `iter_` methods go on to the end."""
@@ -47,8 +52,12 @@ class RunStore:
     Its only writes are `blobs.purge` and `blobs.collect_garbage`.
     """
 
+    queries_per_s: ClassVar[float] = 200.0
+    """What all followers of one reader may ask the database in a second, beside reading what they are behind."""
+
     def __init__(self, store: StateStore, *, blob_store: BlobStore | None = None) -> None:
         self._store = store
+        self._followers = Followers(store, self.queries_per_s)
         self._blob_store = blob_store
         self._owned: AsyncEngine | None = None
         self.blobs: Final = BlobAccessor(store, blob_store)
@@ -240,6 +249,85 @@ class RunStore:
             if len(page) < PAGE:
                 return
             after = page[-1].sequence_index
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    def follow(
+        self,
+        run_ids: str | Iterable[str],
+        *,
+        after: int | Mapping[str, int] | None = None,
+        poll_interval_s: float = 0.5,
+        idle_timeout_s: float | None = None,
+        tenant_id: TenantScope = UNSCOPED,
+    ) -> AsyncIterator[FollowedEvent]:
+        """Every event of one run or several above `after`, once and each run's in order, as they are stored.
+
+        Ends when every run has ended and its log is read, or when nothing came for `idle_timeout_s`. To go on after any
+        end, pass the index of the last event (for several runs, of each). What a store raises ends it, too.
+
+        Refuses: TypeError and ValueError at once; RunNotFoundError before the first event.
+        """
+        heads = heads_of(run_ids, after)
+        poll_interval_s = seconds("poll_interval_s", poll_interval_s, POLL_MIN_S)
+        if idle_timeout_s is not None:
+            idle_timeout_s = seconds("idle_timeout_s", idle_timeout_s, 0.0)
+        return self._followed(heads, poll_interval_s, idle_timeout_s, tenant_id)
+
+    async def _followed(
+        self, heads: dict[str, int], poll_interval_s: float, idle_timeout_s: float | None, tenant_id: TenantScope
+    ) -> AsyncIterator[FollowedEvent]:
+        missing: str | None = None
+        found = self._followers.follow(
+            heads, poll_interval_s=poll_interval_s, idle_timeout_s=idle_timeout_s, tenant_id=tenant_id
+        )
+        async with aclosing(found):
+            try:
+                async for run_id, record in found:
+                    yield views.followed(run_id, record)
+            except errors.RunNotFoundError as refused:
+                missing = refused.run_id
+        if missing is not None:
+            raise RunNotFoundError(missing)
+
+    def stream_events(
+        self, run_id: str, *, after_sequence_index: int | None = None, poll_interval_s: float = 0.5
+    ) -> AsyncIterator[FollowedEvent]:
+        """`follow` of one run.
+
+        Refuses: as `follow` does.
+        """
+        return self.follow(run_id, after=after_sequence_index, poll_interval_s=poll_interval_s)
+
+    async def get_event_view(
+        self,
+        run_id: str,
+        *,
+        after_sequence_index: int | None = None,
+        limit: int = 100,
+        tenant_id: TenantScope = UNSCOPED,
+    ) -> EventView:
+        """A page of the log with the status of the run, for a reader that follows by asking again.
+
+        Refuses: RunNotFoundError for a run that is missing or outside the scope.
+        """
+        run = await self._store.get_run(run_id, tenant_id=tenant_id)
+        if run is None:
+            raise RunNotFoundError(run_id)
+        found = await self._events(run_id, after_sequence_index, limit, None, None)
+        ended = run.status in TERMINAL_STATUSES and len(found) < limit
+        if ended and not (self._followers.ends_whole and found and found[-1].event_type in TERMINAL_EVENTS):
+            # The last event may be a write of its own that is just being made: one more look.
+            await asyncio.sleep(GRACE_S)
+            found = await self._events(run_id, after_sequence_index, limit, None, None)
+            ended = len(found) < limit
+        return EventView(
+            run_id=run_id,
+            status=run.status,
+            events=[views.event(record) for record in found],
+            next_after=found[-1].sequence_index if found else after_sequence_index,
+            ended=ended,
+        )
 
     # -- evidence -----------------------------------------------------------------------------------------------------
 

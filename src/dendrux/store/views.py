@@ -84,6 +84,26 @@ class StoredEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedEvent(StoredEvent):
+    """An event as a follower sees it: with the run that it belongs to."""
+
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """A page of a run's log beside the run's status, which was read first."""
+
+    run_id: str
+    status: str
+    events: list[StoredEvent]
+    next_after: int | None
+    """Where the next page begins: the index of the last event known; None while there is none."""
+    ended: bool
+    """The run is terminal and its log is read to the end. Final."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LLMCall:
     """One call of a model."""
 
@@ -223,6 +243,11 @@ def detail(run: RunRecord) -> RunDetail:
 def event(record: RunEventRecord) -> StoredEvent:
     """An entry of a log."""
     return StoredEvent(**_taken(record, StoredEvent.__dataclass_fields__))
+
+
+def followed(run_id: str, record: RunEventRecord) -> FollowedEvent:
+    """The same, with its run."""
+    return FollowedEvent(run_id=run_id, **_taken(record, StoredEvent.__dataclass_fields__))
 
 
 def llm_call(record: LLMInteractionRecord) -> LLMCall:
