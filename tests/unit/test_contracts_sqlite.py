@@ -14,6 +14,7 @@ from dendrux.db.models import Base
 from dendrux.store import SQLiteStateStore
 from dendrux.testing.bench import Bench
 from dendrux.testing.inline import kit_engine
+from dendrux.testing.recording import RecordingUpdates
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.checking import run_program
 from dendrux.testing.store_kit.contract import Contract, Settings, Situation
@@ -31,8 +32,8 @@ ALL = [
 class Format1Store(SQLiteStateStore):
     """The built-in store without the promises that format 2 adds, so that its new runs are of format 1."""
 
-    def __init__(self, engine: Any) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Any, *, live_updates: Any = None) -> None:
+        super().__init__(engine, live_updates=live_updates)
         self.capabilities = replace(self.capabilities, checkpointing=False, atomic_completion=False, recovery=False)
 
 
@@ -74,12 +75,14 @@ async def situation(engines: Callable[[int], Any], request: pytest.FixtureReques
     timed = "clock" in request.node.callspec.params["contract"].needs
     here, there = (engines(1), engines(3)) if timed else (engines(0), engines(2))
     injector = SqlFaultInjector()
+    live = RecordingUpdates()
     bench = Bench(
-        lambda: kind(here),
+        lambda: kind(here, live_updates=live),
         second=lambda _: kind(there),
         reopen=lambda _: kind(here),
         clock=SqlClock(lambda: here),
         injector=injector,
+        live=live,
     )
     yield Situation(bench=bench, format=request.param, capabilities=None, settings=Settings(), note=lambda *_: None)
     injector.close()

@@ -14,6 +14,7 @@ from dendrux.db.models import Base
 from dendrux.db.session import get_engine
 from dendrux.testing.bench import Bench
 from dendrux.testing.inline import kit_engine
+from dendrux.testing.recording import RecordingUpdates
 from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 from dialects.found import Database
 
@@ -64,6 +65,8 @@ def bench(
 ) -> Bench:
     """The fixtures of an author whose stores each have an engine."""
 
+    live = RecordingUpdates()
+
     async def factory() -> Any:
         made = engine()
         if database is not None:
@@ -71,7 +74,7 @@ def bench(
         else:
             async with made.begin() as connection:
                 await connection.run_sync(Base.metadata.create_all)
-        return store_class(made)
+        return store_class(made, live_updates=live)
 
     async def another(store: Any) -> Any:
         return store_class(engine())
@@ -82,4 +85,5 @@ def bench(
         reopen=another,
         clock=SqlClock(lambda: engines[-1]),
         injector=SqlFaultInjector(),
+        live=live,
     )

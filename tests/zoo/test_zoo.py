@@ -23,7 +23,7 @@ from zoo.stores import ZOO
 
 ON_SQLITE = [name for name, broken in ZOO.items() if broken.database == "sqlite"]
 ON_SERVERS = [name for name, broken in ZOO.items() if broken.database != "sqlite"]
-LATER = {"agent_flows", "live_updates"}
+LATER = {"agent_flows"}
 """Groups that this version has no contracts of."""
 
 

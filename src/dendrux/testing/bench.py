@@ -37,12 +37,15 @@ class Bench:
         reopen: Callable[[Any], Any] | None = None,
         clock: Any = None,
         injector: Any = None,
+        live: Any = None,
     ) -> None:
         self._factory = factory
         self._second = second
         self._reopen = reopen
         self.clock = clock
         self.injector = injector
+        self.live = live
+        """What the factory's stores announce through, where it makes such."""
         self.stores: list[Any] = []
         self.made: list[Any] = []
 

@@ -19,6 +19,7 @@ from zoo.stores import (  # noqa: F401  # imported to enter what they hold into 
     blobs,
     listing,
     delegation,
+    live,
     servers,
 )
 from zoo.stores.base import ZOO

@@ -38,6 +38,8 @@ Need = Literal[
     "format_2",
     "sql",
     "processes",
+    "live",
+    "reader",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ from dendrux.store import SQLStateStore
 from dendrux.testing.bench import Bench, kind, settled
 from dendrux.testing.driver import new_namespace
 from dendrux.testing.peers import NoPeer, pair
+from dendrux.testing.recording import RecordingUpdates
 from dendrux.testing.store_kit.obligations import (
     CLOCK,
     FACTORY,
@@ -46,7 +48,7 @@ def beforehand(node: Any) -> tuple[str, ...]:
     A plain clock is asked for only after the first store exists, because it may look at that store's engine; what it
     depends on is set up before.
     """
-    names = [name for name in (FACTORY, REOPEN, SECOND, INJECTOR) if definition(node, name) is not None]
+    names = [name for name in (FACTORY, REOPEN, SECOND, INJECTOR, LIVE) if definition(node, name) is not None]
     clock = definition(node, CLOCK)
     if clock is not None:
         inside = inspect.iscoroutinefunction(clock.func) or inspect.isasyncgenfunction(clock.func) or clock.params
@@ -59,24 +61,23 @@ class Given:
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.request = request
-        self.names = visible(request.node) - {LIVE}
-        self.live = LIVE in visible(request.node)
+        self.names = visible(request.node)
 
     def get(self, name: str) -> Any:
         """The value of a fixture, or None when the author gave none."""
         return self.request.getfixturevalue(name) if name in self.names else None
 
-    async def bench(self) -> Bench:
-        """A bench whose first store exists."""
-        bench = Bench(self.get(FACTORY), second=self.get(SECOND), reopen=self.get(REOPEN), injector=self.get(INJECTOR))
+    async def bench(self, *, live: bool = False) -> Bench:
+        """A bench whose first store exists: an announcing one if asked for and its factory was given."""
+        factory, recording = self.get(FACTORY), None
+        if live and LIVE in self.names:
+            recording = RecordingUpdates()
+            factory = partial(self.get(LIVE), recording)
+        others = {"second": self.get(SECOND), "reopen": self.get(REOPEN), "injector": self.get(INJECTOR)}
+        bench = Bench(factory, **others, live=recording)
         await bench.instance()
         bench.clock = self.get(CLOCK)
         return bench
-
-    @property
-    def all_names(self) -> frozenset[str]:
-        """Everything that was given."""
-        return self.names | ({LIVE} if self.live else frozenset())
 
 
 async def declaration_of(bench: Bench, fixtures: frozenset[str]) -> Declaration:

@@ -141,6 +141,8 @@ def rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
         )
     if contract.unverified is not None:
         yield Skip("unverified", contract.unverified)
+    if "live" in needs and LIVE not in store.fixtures:
+        yield Skip("ordinary", f"there is no fixture {LIVE}")
     if "sql" in needs and not store.sql:
         yield Skip("ordinary", "watches statements, and this is no SQLStateStore")
     if not store.releases_claims and uses_release(contract):
@@ -150,6 +152,11 @@ def rules(contract: Contract, store: Declaration) -> Iterator[Plan]:
     for need, fixture in (("second_instance", SECOND), ("reopen", REOPEN), ("clock", CLOCK)):
         if need in needs:
             yield from fixture_rules(fixture, store)
+    if "reader" in needs and SECOND not in store.fixtures:
+        lacking = missing(store)
+        if SECOND in lacking:
+            yield Lacking(SECOND, lacking[SECOND])
+        yield Skip("unverified", f"whether live updates come once they can be seen: there is no fixture {SECOND}")
     if needs & {"fault_injector", "disconnect_form"}:
         yield from injector_rules(contract, store)
 

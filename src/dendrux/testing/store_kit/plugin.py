@@ -130,13 +130,13 @@ class Kit:
             if not isinstance(planned, Run):
                 return unchecked(planned), None
         try:
-            bench = await given.bench()
+            bench = await given.bench(live="live" in contract.needs)
         except Exception:
             candidate.unusable = candidate.declaration is None
             raise
         try:
             if candidate.declaration is None:
-                candidate.declaration = await declaration_of(bench, given.all_names)
+                candidate.declaration = await declaration_of(bench, given.names)
                 if self.certificate is not None:
                     found = await probe(await bench.instance())
                     candidate.declaration = replace(candidate.declaration, database=found)
