@@ -90,3 +90,15 @@ class OwnRedis:
     def stop(self) -> None:
         self.halt()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def collecting(reader, run_ids, **options):
+    async def collect():
+        return [(event.run_id, event.sequence_index) async for event in reader.follow(run_ids, **options)]
+
+    return asyncio.create_task(collect())
+
+
+async def within(task, seconds=30):
+    async with asyncio.timeout(seconds):
+        return await task
