@@ -290,7 +290,7 @@ async def cancelled(situation: Situation, execution: Execution, store: Any) -> N
 def later(name: str, promise: str, fail: Failing, *needs: Need) -> None:
     """Add the contract of one way to fail after COMMIT."""
     contract(
-        f"live_updates.commit_issued.{name}",
+        f"live_updates.claim_paused_run.commit_issued_{name}",
         promise,
         group="live_updates",
         needs=READER | {*needs},
@@ -301,7 +301,7 @@ def later(name: str, promise: str, fail: Failing, *needs: Need) -> None:
 
 
 contract(
-    "live_updates.not_applied.nothing",
+    "live_updates.save_run_event.not_applied",
     "A write that is refused, lost or a repeat announces nothing.",
     group="live_updates",
     needs={"live"},
@@ -309,7 +309,7 @@ contract(
     cause="The ids are handed over before the transaction is decided, or for every call.",
 )
 contract(
-    "live_updates.failed_before_commit.nothing",
+    "live_updates.save_run_event.failed_before_commit",
     "A write that failed before its COMMIT announces nothing.",
     group="live_updates",
     needs={"live", "fault_injector"},
@@ -359,7 +359,7 @@ async def closes(situation: Situation) -> None:
 
 
 contract(
-    "live_updates.store.shows_its_instance",
+    "live_updates.create_run.shows_its_instance",
     "The store belongs to its LiveUpdates and shows it as live_updates.",
     group="live_updates",
     needs={"live"},
@@ -367,7 +367,7 @@ contract(
     cause="The constructor does not pass live_updates to super().__init__.",
 )
 contract(
-    "live_updates.store.closes_its_instance",
+    "live_updates.create_run.closes_its_instance",
     "Closing the store closes its LiveUpdates; closing it again does no harm.",
     group="live_updates",
     needs={"live"},
