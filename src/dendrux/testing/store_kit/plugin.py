@@ -159,14 +159,14 @@ class Kit:
         """The report of a failed contract, its program written to a file."""
         if finding.failed is None or candidate.declaration is None:
             return report.failure(contract, finding.text, None, self.again(contract))
-        if engine_of(store) is None:  # dendrux replay makes stores over an engine
-            return report.failure(contract, finding.text, finding.failed, self.again(contract))
         number = list(self.candidates.values()).index(candidate)
         name = contract.id if number == 0 else f"{contract.id}-{number + 1}"
         path = report.written(self.keep_in, name, contract, finding.failed, store=candidate.declaration.name)
         if path is None:
             lost = f"its program could not be written below {report.FAILURES}, so there is no command that replays it"
             return report.failure(contract, finding.text, finding.failed, (lost,))
+        if engine_of(store) is None:  # dendrux replay makes stores over an engine
+            return report.failure(contract, finding.text, finding.failed, self.again(contract))
         base = self.config.invocation_params.dir
         shown = path.relative_to(base) if path.is_relative_to(base) else path
         command = f"dendrux replay {shown} --store {named(candidate.declaration, store)}"
