@@ -36,12 +36,19 @@ class Unavailable(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """The caller does not know whether the operation took effect: a lost acknowledgement, or a cancellation."""
+    """The caller does not know whether the operation took effect: a lost acknowledgement."""
 
     code: str = "store_outcome_unknown"
 
     def __str__(self) -> str:
         return f"-> unknown ({self.code})"
+
+
+class Cancelled(NamedTuple):
+    """The caller was cancelled, and the call let the cancellation out. It took effect or did not, never in part."""
+
+    def __str__(self) -> str:
+        return "-> cancelled"
 
 
 class Broken(NamedTuple):
@@ -53,7 +60,7 @@ class Broken(NamedTuple):
         return f"-> raised {self.error}, which no contract allows"
 
 
-Outcome = Returned | Refused | Unavailable | Unknown | Broken
+Outcome = Returned | Refused | Unavailable | Unknown | Cancelled | Broken
 
 NONE: Final = Returned(None)
 TRUE: Final = Returned(True)
