@@ -78,5 +78,12 @@ NOT_STARTED: Final = Refused("tool_call_not_started")
 KEY_CONFLICT: Final = Refused("idempotency_conflict")
 OUTCOME_UNKNOWN: Final = Refused("store_outcome_unknown")
 """submit_and_claim refuses to say who owns the claim of a stored submission: certain, unlike Unknown."""
+FAILED: Final = ("persistence_error", "store_unavailable", "store_busy")
+"""Codes of a write that failed before its COMMIT was sent: certain, too."""
 VALIDATION: Final = Refused("validate")
 """The caller's own `validate` raised."""
+
+
+def codes_of(*, at_commit: bool) -> tuple[str, ...]:
+    """The codes by which a page may name a run whose transaction was cut there."""
+    return (OUTCOME_UNKNOWN.code,) if at_commit else FAILED

@@ -95,7 +95,7 @@ def explain(
     if (cut is not None and cut.cancelled) or isinstance(observed, Cancelled):
         if cut is None or not cut.cancelled or not isinstance(observed, Cancelled):
             return []  # swallowed, or invented
-        ends = {before: None, after: None} | dict.fromkeys(end for end, _ in operation.cut_steps(before))
+        ends = dict.fromkeys((before, after, *operation.partly(before)))
         return [Possible(end, possible.clock) for end in ends]
     if isinstance(observed, Unavailable):
         # A promise of no effect, believable only when something was in the way.
@@ -109,8 +109,8 @@ def explain(
     if cut is not None and cut.at_commit and operation.lost_ack == "claim" and applied:
         return []  # whatever a later read shows, a claim whose acknowledgement was lost has no known outcome
     steps = [(after, expected)]
-    if cut is not None and cut.at_commit and operation.lost_ack == "paged":
-        steps += operation.cut_steps(before)
+    if cut is not None:
+        steps += operation.cut_steps(before, at_commit=cut.at_commit)
     kept = []
     for end, answer in steps:
         clock = agree(answer, observed, possible.clock, place(operation))

@@ -6,6 +6,7 @@ A server is asked in its own views about the sessions that the call used. On SQL
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from typing import Any, Final
 
 from dendrux.lab.seam import Seam, engine_of
@@ -74,5 +75,5 @@ def in_transaction(driver: Any) -> bool:
     """Whether a connection of sqlite3, plain or wrapped, is in a transaction; one that is closed is in none."""
     try:
         return getattr(driver, "in_transaction", None) is True
-    except ValueError:  # aiosqlite's word for a closed one
+    except (ValueError, sqlite3.ProgrammingError):  # what aiosqlite and sqlite3 say of a closed one
         return False
