@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import URL, create_engine, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.session import get_engine
@@ -137,6 +138,21 @@ async def test_a_sticky_cut_goes_on_and_after_lets_some_pass(database: Database,
             assert bench.injector.fired(store) == 1 + store.retry_limit
             bench.injector.disarm(store)
             assert await store.save_run_event("r", event_type="x", event_id=f"of {kind}") is not None
+
+
+async def test_a_connection_that_was_lost_can_still_be_closed(tmp_path: Path) -> None:
+    """Whoever takes a connection of the engine himself closes it as without the kit."""
+    async with Database("sqlite", None).store(tmp_path) as store:
+        await store.create_run("r", "agent")
+        injector = SqlFaultInjector()
+        injector.arm(store, "after_commit", kind="invalidated")
+        connection = await store._engine.connect()
+        await connection.exec_driver_sql("UPDATE agent_runs SET model = 'm'")
+        with pytest.raises(DBAPIError):
+            await connection.commit()
+        await connection.close()
+        assert injector.fired(store) == 1
+        injector.close()
 
 
 def watched(engine: AsyncEngine) -> list[Any]:

@@ -15,6 +15,7 @@ from dendrux.testing.store_kit.contract import Need, Situation, needs_of
 from dendrux.testing.store_kit.contracts._samples import Sample, samples
 from dendrux.testing.store_kit.contracts._states import answer, changes, claimed, expected
 from dendrux.testing.store_kit.cuts import COMMIT_DELAYED, INVALIDATED, SESSION_ENDED, STREAM_CUT
+from dendrux.testing.store_kit.verdict import Examined
 from dendrux_model.operations import AddNote, GetRun
 from dendrux_model.outcomes import INVALID, Returned
 from dendrux_model.programs import Do, Fault, Look, Point, Program
@@ -197,3 +198,20 @@ def other_instance(situation: Situation) -> int:
     """The number of an instance beside the first, where the store can have one."""
     alone = getattr(situation.capabilities, "deployment", None) == "single_process"
     return 1 if situation.bench.has_second and not alone else 0
+
+
+# -- the summary ------------------------------------------------------------------------------------------------------
+
+
+def line(examined: Examined) -> str | None:
+    """How many cells were cut, out of those that runs of this store have; None where no contract of them ran."""
+    mine = [contract for contract in examined.contracts if isinstance(contract.check, Crash)]
+    cut: set[str] = set()
+    for contract in mine:
+        result = examined.results.get(contract.id)
+        cut |= set() if result is None else result.notes.get(CUT, set())
+    if not cut:
+        return None
+    text = f"crash matrix: {len(cut)} of {len(known_cells(examined.declaration.run_format))} cells cut"
+    lacking = sorted(FORMS_OF_SERVERS - set(examined.declaration.disconnect_forms))
+    return f"{text}; this database has no disconnect of the forms {', '.join(lacking)}" if lacking else text
