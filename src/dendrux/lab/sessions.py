@@ -24,9 +24,15 @@ def beside(engine: AsyncEngine) -> AsyncEngine:
     return AsyncEngine(Engine(made.pool.recreate(), made.dialect, made.url, hide_parameters=True))
 
 
+def driver_of(connection: Any) -> Any:
+    """The driver's own object of a pool connection, also of one that its pool has been made to forget."""
+    adapted = getattr(connection, "dbapi_connection", None)
+    return getattr(connection, "driver_connection", None) or getattr(adapted, "driver_connection", adapted)
+
+
 def session_of(connection: Any) -> int | None:
     """The number under which a server knows this pool connection; None where its driver does not tell."""
-    driver = getattr(connection, "driver_connection", None)
+    driver = driver_of(connection)
     for tell in ("get_server_pid", "thread_id"):  # asyncpg; the drivers of MySQL
         if callable(getattr(driver, tell, None)):
             return int(getattr(driver, tell)())

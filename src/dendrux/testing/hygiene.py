@@ -10,7 +10,7 @@ import sqlite3
 from typing import Any, Final
 
 from dendrux.lab.seam import Seam, engine_of
-from dendrux.lab.sessions import session_of
+from dendrux.lab.sessions import driver_of, session_of
 from dendrux.lab.waits import waits_of
 
 RESTS_S: Final = 5.0
@@ -36,7 +36,7 @@ class Hygiene:
         session = session_of(connection)
         if session is not None:
             self.sessions.add(session)
-        driver = connection.driver_connection
+        driver = driver_of(connection)
         self.connections[id(driver)] = driver
 
     def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None: ...
