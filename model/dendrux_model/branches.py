@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from dendrux_model.operations import Operation
-from dendrux_model.outcomes import Broken, Outcome, Refused, Returned
+from dendrux_model.outcomes import Broken, Cancelled, Outcome, Refused, Returned
 from dendrux_model.world import World
 
 SWAPS: Final = frozenset(
@@ -26,8 +26,10 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
     """
     if isinstance(outcome, Refused):
         return outcome.code
+    if isinstance(outcome, Cancelled | Broken):
+        return type(outcome).__name__.lower()
     if not isinstance(outcome, Returned):
-        return "broken" if isinstance(outcome, Broken) else outcome.code
+        return outcome.code
     value = outcome.value
     if operation.lost_ack == "read":
         empty = isinstance(value, dict) and value.get("calls") == []

@@ -36,12 +36,19 @@ class Unavailable(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """The caller does not know whether the operation took effect: a lost acknowledgement, or a cancellation."""
+    """The caller does not know whether the operation took effect: a lost acknowledgement."""
 
     code: str = "store_outcome_unknown"
 
     def __str__(self) -> str:
         return f"-> unknown ({self.code})"
+
+
+class Cancelled(NamedTuple):
+    """The caller was cancelled, and the call let the cancellation out. It took effect or did not, never in part."""
+
+    def __str__(self) -> str:
+        return "-> cancelled"
 
 
 class Broken(NamedTuple):
@@ -53,7 +60,7 @@ class Broken(NamedTuple):
         return f"-> raised {self.error}, which no contract allows"
 
 
-Outcome = Returned | Refused | Unavailable | Unknown | Broken
+Outcome = Returned | Refused | Unavailable | Unknown | Cancelled | Broken
 
 NONE: Final = Returned(None)
 TRUE: Final = Returned(True)
@@ -71,5 +78,12 @@ NOT_STARTED: Final = Refused("tool_call_not_started")
 KEY_CONFLICT: Final = Refused("idempotency_conflict")
 OUTCOME_UNKNOWN: Final = Refused("store_outcome_unknown")
 """submit_and_claim refuses to say who owns the claim of a stored submission: certain, unlike Unknown."""
+FAILED: Final = ("persistence_error", "store_unavailable", "store_busy")
+"""Codes of a write that failed before its COMMIT was sent: certain, too."""
 VALIDATION: Final = Refused("validate")
 """The caller's own `validate` raised."""
+
+
+def codes_of(*, at_commit: bool) -> tuple[str, ...]:
+    """The codes by which a page may name a run whose transaction was cut there."""
+    return (OUTCOME_UNKNOWN.code,) if at_commit else FAILED

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dendrux_model.operations import Operation
-from dendrux_model.outcomes import OUTCOME_UNKNOWN, Broken, Outcome, Returned, Unavailable, Unknown
+from dendrux_model.outcomes import OUTCOME_UNKNOWN, Broken, Cancelled, Outcome, Returned, Unavailable, Unknown
 from dendrux_model.values import At, Minted, Unordered
 from dendrux_model.world import SECOND, World
 
@@ -26,10 +26,14 @@ class Possible(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A fault that fired during a call. `at_commit`: COMMIT had been issued. `lasting`: repeats are cut as well."""
+    """A fault that fired during a call. `at_commit`: COMMIT had been issued. `lasting`: repeats are cut as well.
+
+    `cancelled`: the caller was cancelled, and nothing failed.
+    """
 
     at_commit: bool
     lasting: bool = False
+    cancelled: bool = False
 
 
 class Violation(AssertionError):
@@ -88,6 +92,11 @@ def explain(
     applied = after is not before
     if isinstance(observed, Broken):
         return []
+    if (cut is not None and cut.cancelled) or isinstance(observed, Cancelled):
+        if cut is None or not cut.cancelled or not isinstance(observed, Cancelled):
+            return []  # swallowed, or invented
+        ends = dict.fromkeys((before, after, *operation.partly(before)))
+        return [Possible(end, possible.clock) for end in ends]
     if isinstance(observed, Unavailable):
         # A promise of no effect, believable only when something was in the way.
         return [Possible(before, possible.clock)] if cut is not None else []
@@ -100,8 +109,8 @@ def explain(
     if cut is not None and cut.at_commit and operation.lost_ack == "claim" and applied:
         return []  # whatever a later read shows, a claim whose acknowledgement was lost has no known outcome
     steps = [(after, expected)]
-    if cut is not None and cut.at_commit and operation.lost_ack == "paged":
-        steps += operation.cut_steps(before)
+    if cut is not None:
+        steps += operation.cut_steps(before, at_commit=cut.at_commit)
     kept = []
     for end, answer in steps:
         clock = agree(answer, observed, possible.clock, place(operation))
@@ -122,6 +131,8 @@ def may_be_unknown(operation: Operation, cut: Cut) -> bool:
 def reason(observed: Outcome, allowed: tuple[Outcome, ...], cut: Cut | None) -> str:
     """One sentence: what was answered, and what the model allows."""
     may = " or ".join(str(outcome) for outcome in allowed)
+    if cut is not None and cut.cancelled and not isinstance(observed, Broken):
+        return f"the caller was cancelled and the store answered {observed}: a cancellation was swallowed"
     if cut is not None and cut.at_commit and isinstance(observed, Returned):
         return f"after a lost acknowledgement the store answered {observed}; the model allows {may} (a claim: unknown)"
     return f"the store answered {observed}; the model allows {may}"

@@ -14,7 +14,8 @@ from sqlalchemy.exc import OperationalError
 
 from dendrux.lab import gate, waits
 from dendrux.lab.gate import park
-from dendrux.lab.waits import forget, session_of, waits_in_innodb, waits_of
+from dendrux.lab.sessions import session_of
+from dendrux.lab.waits import forget, waits_in_innodb, waits_of
 from dendrux.testing.driver import Driver
 from dendrux_model.operations import CreateRun, GetRun, SaveRunEvent
 from dendrux_model.outcomes import Returned

@@ -77,8 +77,15 @@ class Operation:
         """What the operation does to this world, and what it answers."""
         raise NotImplementedError
 
-    def cut_steps(self, world: World) -> list[Step]:
-        """Of a paged operation: what it may do and answer when the COMMIT of one of its runs is not acknowledged."""
+    def cut_steps(self, world: World, *, at_commit: bool) -> list[Step]:
+        """Of a paged operation: what it may do and answer when the transaction of one of its runs is cut.
+
+        Cut at COMMIT nobody knows what became of that run; cut earlier, nothing did, and the code says so.
+        """
+        return []
+
+    def partly(self, world: World) -> list[World]:
+        """Of a paged operation: the worlds in which it ended, cancelled, before it had reached all of its runs."""
         return []
 
     def ways(self, observed: Outcome, known: Known) -> list[Parts]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, combinations, product
 from typing import Any, ClassVar
 
 from dendrux.vocabulary import GARBAGE_AGE_S, NO_TENANT
 from dendrux_model import rules
 from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
-from dendrux_model.outcomes import INVALID, NO_BLOB, NONE, Outcome, Returned
+from dendrux_model.outcomes import INVALID, NO_BLOB, NONE, Outcome, Returned, codes_of
 from dendrux_model.values import At, Unordered
 from dendrux_model.world import SECOND, Blob, BlobRef, World
 
@@ -160,6 +160,31 @@ class CollectGarbage(Operation, lost_ack="natural"):
         after = world if not gone else world._replace(blobs=tuple(blob for blob in world.blobs if blob not in gone))
         fate = [(blob.sha256, "deleted" if blob in gone else "skipped") for blob in old]
         return after, Returned(tally(fate))
+
+    def cut_steps(self, world: World, *, at_commit: bool) -> list[Step]:
+        """Each blob has transactions of its own; one whose transaction failed stays, and the answer names it."""
+        if at_commit or self.older_than_s < GARBAGE_AGE_S:
+            return []
+        after, _ = self.step(world)
+        gone = [blob for blob in world.blobs if blob not in after.blobs]
+        return [self.without(world, blob, code) for blob in gone for code in codes_of(at_commit=False)]
+
+    def without(self, world: World, kept: Blob, code: str) -> Step:
+        """The collection, whose work on one blob failed with this code."""
+        rest = world._replace(blobs=tuple(blob for blob in world.blobs if blob is not kept))
+        after, answer = self.step(rest)
+        assert isinstance(answer, Returned)
+        failed = {"tenant_scope": kept.tenant_scope, "sha256": kept.sha256, "code": code}
+        blobs = tuple(blob for blob in world.blobs if blob is kept or blob in after.blobs)
+        return world._replace(blobs=blobs), Returned({**answer.value, "failed": [failed]})
+
+    def partly(self, world: World) -> list[World]:
+        if self.older_than_s < GARBAGE_AGE_S:
+            return []
+        after, _ = self.step(world)
+        gone = [blob for blob in world.blobs if blob not in after.blobs]
+        some = chain.from_iterable(combinations(gone, number) for number in range(1, len(gone)))
+        return [world._replace(blobs=tuple(b for b in world.blobs if b not in deleted)) for deleted in some]
 
     def ways(self, observed: Outcome, known: Known) -> list[Parts]:
         """A step for each blob. The answer counts them, so any of them may be those that it counts."""

@@ -12,7 +12,7 @@ from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
 from dendrux_model.operations.runs import shown
-from dendrux_model.outcomes import INVALID, NONE, NOT_FOUND, Outcome, Returned
+from dendrux_model.outcomes import INVALID, NONE, NOT_FOUND, OUTCOME_UNKNOWN, Outcome, Returned, codes_of
 from dendrux_model.values import MINTED, JsonText, content_key
 from dendrux_model.world import Event, Run, World, find, put
 
@@ -111,12 +111,37 @@ class CancelSubtree(Operation, lost_ack="paged"):
     def step(self, world: World) -> Step:
         return self.page(world)
 
-    def cut_steps(self, world: World) -> list[Step]:
-        after, outcome = self.page(world)
-        if not isinstance(outcome, Returned):
-            return []
-        touched = [run.id for run, old in zip(after.runs, world.runs, strict=True) if run is not old]
-        return [self.page(world, lost, applied=applied) for lost in touched for applied in (True, False)]
+    def cut_steps(self, world: World, *, at_commit: bool) -> list[Step]:
+        applied = (True, False) if at_commit else (False,)
+        steps = [
+            self.page(world, lost, applied=was, code=code)
+            for lost in self.touched(world)
+            for was in applied
+            for code in codes_of(at_commit=at_commit)
+        ]
+        if not at_commit:  # a read of the page failed, when it had passed so many runs
+            steps += [self.page(world, ended=number) for number in range(1, self.passed(world) + 1)]
+        return steps
+
+    def partly(self, world: World) -> list[World]:
+        """The page goes breadth first, so what it has reached is the beginning of that order."""
+        root = scoped(world, self.root_run_id, self.tenant_id)
+        touched = self.touched(world)
+        order = [] if root is None else [run for run in breadth_first(world, root, self.tenant_id) if run.id in touched]
+        worlds = [world]
+        for run in order:
+            worlds.append(put(worlds[-1], reached(run, world.now)))
+        return worlds[1:-1]
+
+    def passed(self, world: World) -> int:
+        """How many runs the page names."""
+        _, answer = self.page(world)
+        return sum(len(answer.value[fate]) for fate in FATES) if isinstance(answer, Returned) else 0
+
+    def touched(self, world: World) -> list[str]:
+        """The runs that the page changes."""
+        after, _ = self.page(world)
+        return [run.id for run, old in zip(after.runs, world.runs, strict=True) if run is not old]
 
     def ways(self, observed: Outcome, known: Known) -> list[Parts]:
         """A step for each run that the page names; the last page also knows whom it did not reach."""
@@ -132,8 +157,16 @@ class CancelSubtree(Operation, lost_ack="paged"):
             fate = dict.fromkeys(sorted(known.runs)) | fate
         return [[(ReachedAlone(page=self, run_id=run, named=named), Returned(said)) for run, said in fate.items()]]
 
-    def page(self, world: World, lost: str | None = None, *, applied: bool = True) -> Step:
-        """One page; of the run `lost` nobody hears whether it was reached."""
+    def page(
+        self,
+        world: World,
+        lost: str | None = None,
+        *,
+        applied: bool = True,
+        code: str = OUTCOME_UNKNOWN.code,
+        ended: int | None = None,
+    ) -> Step:
+        """One page; the run `lost` failed with this code; `ended`: it ends after so many runs, with a cursor."""
         if self.after is not None and find(world, self.after) is None:
             return world, INVALID  # no call gave this cursor, so it is a bad argument, whatever the root
         root = scoped(world, self.root_run_id, self.tenant_id)
@@ -146,17 +179,18 @@ class CancelSubtree(Operation, lost_ack="paged"):
         start = 0 if self.after is None else ids.index(self.after) + 1
         seen: dict[str, list[Any]] = {"cancelled": [], "requested": [], "already_terminal": [], "failed": []}
         changed = world
-        for run in order[start : start + self.limit]:
+        limit = self.limit if ended is None else ended
+        for run in order[start : start + limit]:
             now = reached(run, world.now)
             if now is not run and (run.id != lost or applied):
                 changed = put(changed, now)
             if run.id == lost:
-                seen["failed"].append({"run_id": run.id, "code": "store_outcome_unknown"})
+                seen["failed"].append({"run_id": run.id, "code": code})
             elif rules.ended(run):
                 seen["already_terminal"].append(run.id)
             else:
                 seen["cancelled" if rules.ended(now) else "requested"].append(run.id)
-        more = len(order) > start + self.limit
+        more = ended is not None or len(order) > start + limit
         return changed, Returned({**seen, "next_after": MINTED if more else None})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain, combinations
 from typing import Any, ClassVar
 
 from dendrux.vocabulary import (
@@ -18,7 +19,7 @@ from dendrux.vocabulary import (
 )
 from dendrux_model import rules
 from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
-from dendrux_model.outcomes import FALSE, NONE, NOT_FOUND, OUTCOME_UNKNOWN, TRUE, Outcome, Returned
+from dendrux_model.outcomes import FALSE, NONE, NOT_FOUND, TRUE, Outcome, Returned, codes_of
 from dendrux_model.values import At, Unordered, json_text
 from dendrux_model.world import SECOND, Event, Run, World, find, put
 
@@ -128,14 +129,21 @@ class Sweep(Operation):
         after, changes = self.over(world, lambda _run: True)
         return after, self.answer(changes, {})
 
-    def cut_steps(self, world: World) -> list[Step]:
+    def cut_steps(self, world: World, *, at_commit: bool) -> list[Step]:
         steps: list[Step] = []
         _, changes = self.over(world, lambda _run: True)
         for cut, became in changes:
             rest, others = self.over(world, lambda run, cut=cut: run is not cut)  # type: ignore[misc]
-            answer = self.answer(others, {cut.id: OUTCOME_UNKNOWN.code})
-            steps += [(rest, answer), (put(rest, became), answer)]
+            for code in codes_of(at_commit=at_commit):
+                answer = self.answer(others, {cut.id: code})
+                steps += [(rest, answer), (put(rest, became), answer)] if at_commit else [(rest, answer)]
         return steps
+
+    def partly(self, world: World) -> list[World]:
+        _, changes = self.over(world, lambda _run: True)
+        ids = [run.id for run, _ in changes]
+        some = chain.from_iterable(combinations(ids, number) for number in range(1, len(ids)))
+        return [self.over(world, lambda run, some=reached: run.id in some)[0] for reached in some]  # type: ignore[misc]
 
     def ways(self, observed: Outcome, known: Known) -> list[Parts]:
         if not isinstance(observed, Returned) or not isinstance(observed.value, dict):

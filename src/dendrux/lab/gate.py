@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy.util import await_only
 
 from dendrux.lab.seam import Seam, watching
-from dendrux.lab.waits import Waits, session_of, waits_of
+from dendrux.lab.sessions import session_of
+from dendrux.lab.waits import Waits, waits_of
 from dendrux_model.linearize import Call
 from dendrux_model.outcomes import Outcome
 from dendrux_model.programs import Do

@@ -85,7 +85,8 @@ class Seam:
             watcher.after_commit(self, connection, wrote)
 
     def _rollback(self, conn: Any) -> None:
-        conn.connection.info.pop(WROTE, None)
+        if not conn.invalidated:  # there is no connection to ask, and asking would fail the store's own rollback
+            conn.connection.info.pop(WROTE, None)
 
     def _error(self, context: Any) -> None:
         for watcher in tuple(self.watchers):

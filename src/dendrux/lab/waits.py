@@ -1,4 +1,6 @@
-"""Whether a server says that one of its connections waits for a lock, asked over a connection of its own.
+"""What a server says of its connections: whether one waits for a lock, and whether they have left anything open.
+
+It is asked over a connection of its own.
 
 PostgreSQL is asked with `pg_blocking_pids`. MySQL and MariaDB are asked for the InnoDB monitor: the lock-wait tables of
 `information_schema` are copies that a server renews only when nobody has read them for 100 ms, so whoever polls them
@@ -8,15 +10,17 @@ reads the past, and those of `performance_schema` are not switched on everywhere
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from dendrux.lab.seam import engine_of
+from dendrux.lab.sessions import WORDS, beside
+
+T = TypeVar("T")
 
 
 async def waits_in_postgresql(connection: AsyncConnection, session: int) -> bool:
@@ -42,35 +46,31 @@ QUESTIONS: Final[Mapping[str, Callable[[AsyncConnection, int], Awaitable[bool]]]
 """How a server is asked, by the name of the dialect. A database that is not here is watched by the clock alone."""
 
 
-def session_of(connection: Any) -> int | None:
-    """The number under which a server knows this pool connection; None where its driver does not tell."""
-    driver = getattr(connection, "driver_connection", None)
-    for tell in ("get_server_pid", "thread_id"):  # asyncpg; the drivers of MySQL
-        if callable(getattr(driver, tell, None)):
-            return int(getattr(driver, tell)())
-    return getattr(getattr(driver, "info", None), "backend_pid", None)  # psycopg
-
-
 class Waits:
     """Asks the server of one engine."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        made = engine.sync_engine
-        # The pool of the store may have one connection only, so this one comes from a copy of the pool.
-        self.engine = AsyncEngine(Engine(made.pool.recreate(), made.dialect, made.url, hide_parameters=True))
-        self.question = QUESTIONS[made.dialect.name]
+        self.engine = beside(engine)
+        self.question = QUESTIONS[engine.dialect.name]
         self.connection: AsyncConnection | None = None
         self.refused = False
 
     async def blocked(self, session: int | None) -> bool | None:
         """Whether this session waits for a lock; None when the server does not say."""
-        if self.refused or session is None:
+        return None if session is None else await self._ask(self.question, session)
+
+    async def unfinished(self, sessions: Collection[int]) -> bool | None:
+        """Whether one of these sessions is in a transaction, or holds a lock; None when the server does not say."""
+        return await self._ask(WORDS[self.engine.dialect.name].unfinished, sessions) if sessions else False
+
+    async def _ask(self, question: Callable[[AsyncConnection, T], Awaitable[bool]], about: T) -> bool | None:
+        if self.refused:
             return None
         try:
             if self.connection is None:
                 self.connection = await self.engine.connect()
                 await self.connection.execution_options(isolation_level="AUTOCOMMIT")
-            return await self.question(self.connection, session)
+            return await question(self.connection, about)
         except (SQLAlchemyError, OSError):  # such as an account that may not look
             self.refused = True
             return None

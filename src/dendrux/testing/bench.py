@@ -49,6 +49,11 @@ class Bench:
         self.stores: list[Any] = []
         self.made: list[Any] = []
 
+    @property
+    def has_second(self) -> bool:
+        """Whether there can be more instances than one."""
+        return self._second is not None
+
     async def instance(self, number: int = 0) -> Any:
         """The live instance of this number, made when first asked for."""
         while len(self.stores) <= number:

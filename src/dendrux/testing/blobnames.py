@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from dendrux.runtime.blobs import BlobInfo, BlobReference, GcResult
+from dendrux.runtime.blobs import BlobInfo, BlobReference, FailedBlob, GcResult
 from dendrux.runtime.values import BlobEdge
 from dendrux.vocabulary import TENANT_PREFIX
 
@@ -60,6 +60,11 @@ class BlobNames:
         scope = self.inside("", "tenant_scope", edge.tenant_scope)
         return replace(edge, tenant_scope=scope, sha256=self.inside("", "sha256", edge.sha256))
 
+    def failed(self, blob: FailedBlob) -> dict[str, str]:
+        """A blob that a collection could not delete."""
+        scope = blob.tenant_scope.replace(self.namespace, "", 1)
+        return {"tenant_scope": scope, "sha256": self.texts.get(blob.sha256, blob.sha256), "code": blob.code}
+
     def shown(self, value: Any, field: Any) -> Any:
         """An answer as the model would give it; `field` shows what is not about bytes."""
         if isinstance(value, bytes):
@@ -70,7 +75,8 @@ class BlobNames:
             return value
         known = {f.name: getattr(value, f.name) for f in fields(value) if f.name != "generation"}
         shown: dict[str, Any] = {
-            name: list(given) if name == "failed" else field(name, given) for name, given in known.items()
+            name: [self.failed(blob) for blob in given] if name == "failed" else field(name, given)
+            for name, given in known.items()
         }
         size = len(self.namespace.encode())
         if isinstance(value, BlobInfo):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from dendrux.lab.gate import Hung, Turn, park
 from dendrux.lab.seam import Errors, engine_of, statements_of, watching
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
+from dendrux.testing.hygiene import Hygiene
 from dendrux_model.linearize import linearize
-from dendrux_model.outcomes import Outcome, Returned
+from dendrux_model.outcomes import Cancelled, Outcome, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
 from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together
 from dendrux_model.views import view
@@ -127,19 +130,37 @@ class Execution:
         if injector is None:
             raise Missing("dendrux_fault_injector")
         store = await self.bench.instance(step.do.instance)
-        await settled(injector.arm(store, step.point, kind=step.kind, after=step.after))
         try:
-            seen = Errors()
-            with statements_of(store) as sql, watching(store, seen):
-                outcome = await self.driver.call(store, step.do.operation)
+            seen, left = Errors(), Hygiene(store)
+            with statements_of(store) as sql, watching(store, seen), watching(store, left):
+                outcome = await self.cut_call(injector, store, step)
             fired = int(await settled(injector.fired(store)))
         finally:
             await settled(injector.disarm(store))
         self.fired += fired
-        if fired and engine_of(store) is not None and step.kind != "cancel" and not seen.count:
+        cancelled = step.kind == "cancel"
+        if fired and engine_of(store) is not None and not cancelled and not seen.count:
             raise self.failed("the fault injector reports a cut, and no statement of the store failed")
-        cut = Cut(at_commit=step.point != "statement") if fired else None
+        cut = Cut(at_commit=step.point != "statement", cancelled=cancelled) if fired else None
         self.judge(step.do, outcome, cut, tuple(sql))
+        if fired and (dirt := await left.left()) is not None:
+            raise self.failed(dirt, sql=tuple(sql))
+
+    async def cut_call(self, injector: Any, store: Any, step: Fault) -> Outcome:
+        """Arm the injector and make the call, in a task of its own: a cancellation hits that task and not this one."""
+
+        async def armed() -> Outcome:
+            await settled(injector.arm(store, step.point, kind=step.kind, after=step.after))
+            return await self.driver.call(store, step.do.operation)
+
+        if step.kind != "cancel":
+            return await armed()
+        task = asyncio.ensure_future(armed())
+        try:
+            await asyncio.wait((task,))
+        finally:
+            task.cancel()  # nothing once it has ended
+        return Cancelled() if task.cancelled() else task.result()
 
     async def together(self, step: Together) -> None:
         """Calls at once, the first parked at a statement; then any order that explains them."""

@@ -309,12 +309,13 @@ async def collect_garbage(
     """
     now = await pages.read(_now)
     done = _Tally()
+    storages = [DB] if blob_store is None else [DB, EXTERNAL]
+    # Every read comes before the first write: one that fails says that nothing was written.
+    old = await pages.read(lambda tx: _old(tx, now - older_than, tenant_scope, storages, after, limit))
     if after is None and blob_store is not None:
         marked = await pages.read(lambda tx: _marks(tx, now, older_than, tenant_scope, limit))
         for scope, info in marked:
             await done.of(scope, info, _finished(pages, scope, info, blob_store, done))
-    storages = [DB] if blob_store is None else [DB, EXTERNAL]
-    old = await pages.read(lambda tx: _old(tx, now - older_than, tenant_scope, storages, after, limit))
     for scope, info, referred in old:
         if referred:
             done.skipped_referenced += 1

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import CTE, Select, exists, func, select
 
 from dendrux.db.models import agent_runs, llm_interactions
-from dendrux.errors import RunNotFoundError
+from dendrux.errors import PersistenceError, RunNotFoundError
 from dendrux.runtime.values import (
     CancelPage,
     DelegationInfo,
@@ -153,7 +153,7 @@ async def cancel_subtree(
 
     Each run in a transaction of its own: a running one is asked to stop, a paused one ends, one that has ended is
     passed. After the last page no run below the root is open without a request, also not one begun meanwhile, unless
-    it is below a run in `failed`.
+    it is below a run in `failed`. A read that fails after runs were reached ends the page there.
 
     Refuses: RunNotFoundError for a root that is missing or outside the scope; ValueError for a cursor of another call.
     """
@@ -165,16 +165,24 @@ async def cancel_subtree(
     lists: dict[str, list[str]] = {"cancelled": [], "requested": [], "already_terminal": []}
     failed: list[FailedRun] = []
     seen, last = 0, None
-    async for node in walk(pages, root_run_id, tenant_id, place, limit + 1):
-        if seen == limit and last is not None:
-            return CancelPage(**lists, failed=failed, next_after=encoded(root_run_id, last.depth, last.parent, last.id))
-        result = await reached(pages, node)
-        if isinstance(result, FailedRun):
-            failed.append(result)
-        else:
-            lists[result].append(node.id)
-        seen, last = seen + 1, node
-    return CancelPage(**lists, failed=failed, next_after=None)
+    more = False
+    try:
+        async for node in walk(pages, root_run_id, tenant_id, place, limit + 1):
+            if more := seen == limit:
+                break
+            result = await reached(pages, node)
+            if isinstance(result, FailedRun):
+                failed.append(result)
+            else:
+                lists[result].append(node.id)
+            seen, last = seen + 1, node
+    except PersistenceError:
+        # Its errors promise that nothing was written, which is not so any more: the next page meets what lasts.
+        if last is None:
+            raise
+        more = True
+    ended = encoded(root_run_id, last.depth, last.parent, last.id) if more and last is not None else None
+    return CancelPage(**lists, failed=failed, next_after=ended)
 
 
 async def child_runs_page(

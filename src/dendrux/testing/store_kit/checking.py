@@ -80,12 +80,12 @@ async def run_program(program: Program, situation: Situation) -> None:
     await perform(program, situation.bench, situation.format)
 
 
-async def perform(program: Program, bench: Bench, storage_format: int) -> Execution:
+async def perform(program: Program, bench: Bench, storage_format: int, *, look: bool = True) -> Execution:
     """Run a program to its end and look at everything; every cut it asks for must have happened."""
     execution = Execution(bench, World(new_format=storage_format))
     try:
         async with asyncio.timeout(PROGRAM_S) as limit:
-            await execution.run(program)
+            await execution.run(program, look=look)
     except Failed as failed:
         raise idle_injector(execution) or failed from None
     except TimeoutError:

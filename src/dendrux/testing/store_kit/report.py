@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dendrux.testing.execution import Failed
-from dendrux.testing.store_kit import coverage
+from dendrux.testing.store_kit import coverage, crashes
 from dendrux.testing.store_kit.causes import likely
 from dendrux.testing.store_kit.contract import GROUPS, Contract
 from dendrux.testing.store_kit.table import LETTERS, race_of, rows, said, schedule
@@ -130,8 +130,9 @@ def body(one: Examined, *, verbose: bool) -> Iterator[str]:
         for guarded, reasons in skipped.items():
             for text, number in reasons.items():
                 yield f"    {guarded}: {number} {plural(number, 'contract')}: {text}"
-    if reached := coverage.line(one):
-        yield f"  {reached}"
+    for line in (coverage.line(one), crashes.line(one)):
+        if line:
+            yield f"  {line}"
     verdict = judge(one)
     yield from (f"  {caveat}" for caveat in verdict.caveats if not caveat.startswith("not part"))
     if verbose:

@@ -20,7 +20,17 @@ from dendrux.testing.execution import Failed
 from dendrux.testing.store_kit.causes import likely
 from dendrux.testing.store_kit.contract import Contract
 from dendrux.testing.store_kit.table import LETTERS, Move, Row, race_of, rows, said, schedule
-from dendrux_model.outcomes import INVALID, VALIDATION, Broken, Outcome, Refused, Returned, Unavailable, Unknown
+from dendrux_model.outcomes import (
+    INVALID,
+    VALIDATION,
+    Broken,
+    Cancelled,
+    Outcome,
+    Refused,
+    Returned,
+    Unavailable,
+    Unknown,
+)
 from dendrux_model.programs import to_json
 from dendrux_model.values import At, JsonText, Minted
 
@@ -96,6 +106,8 @@ def masked(outcome: Outcome, known: frozenset[str]) -> str:
         case Broken(error):
             found = CLASS.match(error)
             return str(Broken(found.group(0) if found else "something"))
+        case Cancelled():
+            return str(outcome)
         case Refused(code) | Unavailable(code) | Unknown(code):
             return str(outcome._replace(code=code if code in known else HIDDEN))
 

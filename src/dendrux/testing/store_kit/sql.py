@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -17,11 +16,9 @@ from sqlalchemy import DateTime, Select, Table, Update, bindparam, select
 from sqlalchemy.types import TypeDecorator
 
 from dendrux.db.models import Base
-from dendrux.lab.seam import Seam, engine_of, seam_of
-from dendrux_model.programs import Point
+from dendrux.lab.seam import engine_of
+from dendrux.testing.store_kit.cuts import BY_KIND, FORMS, KINDS, POINTS, Armed, forms_of
 
-POINTS: tuple[Point, ...] = ("statement", "before_commit", "after_commit")
-KINDS = ("error", "invalidated")
 BATCH = 500
 """Rows whose times are rewritten in one statement."""
 
@@ -91,53 +88,27 @@ async def age(connection: Any, table: Table, delta: timedelta) -> None:
         await connection.execute(update, aged[start : start + BATCH])
 
 
-class Armed:
-    """One place where a store's write transactions are cut."""
-
-    def __init__(self, point: Point, kind: str, after: int, sticky: bool) -> None:
-        self.point = point
-        self.kind = kind
-        self.left = after
-        self.sticky = sticky
-        self.fired = 0
-
-    def before_statement(self, seam: Seam, connection: Any, statement: str) -> None:
-        if self.point == "statement":
-            self.pass_or_cut(seam, connection)
-
-    def before_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
-        if wrote and self.point == "before_commit":
-            self.pass_or_cut(seam, connection)
-
-    def after_commit(self, seam: Seam, connection: Any, wrote: bool) -> None:
-        if wrote and self.point == "after_commit":
-            self.pass_or_cut(seam, connection)
-
-    def on_error(self, seam: Seam, error: BaseException) -> None: ...
-
-    def pass_or_cut(self, seam: Seam, connection: Any) -> None:
-        """Let the first matching points pass, then cut: once, or every time when sticky."""
-        if self.fired and not self.sticky:
-            return
-        if self.left > 0:
-            self.left -= 1
-            return
-        self.fired += 1
-        raise seam.driver_error(disconnected=self.kind == "invalidated")
-
-
 class SqlFaultInjector:
     """Fails the write transactions of one store at a named point.
 
     Points: `statement` (before a statement), `before_commit` (COMMIT is not sent), `after_commit` (COMMIT is applied
-    and its answer withheld). Kinds: `error` is a plain error of the driver, `invalidated` a lost connection.
+    and its answer withheld). Kinds: `error` is a plain error of the driver, `cancel` cancels the task that armed the
+    cut, the others are forms of a lost connection: `disconnect_forms` says which there are for a store. `invalidated`
+    is the driver's word for it, `session_ended` the server's; `stream_cut` resets the stream at the byte where the
+    request leaves or the answer returns; `commit_delayed` cuts the client off while its COMMIT is on the way, and the
+    COMMIT is applied later.
     """
 
     def __init__(self) -> None:
         self._armed: WeakKeyDictionary[Any, Armed] = WeakKeyDictionary()
+        self._forms: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+        """By engine."""
 
     def arm(self, store: Any, point: str, *, kind: str = "error", after: int = 0, sticky: bool = False) -> None:
-        """Cut this store's next write transaction at `point`, after letting `after` matching points pass."""
+        """Cut this store's next write transaction at `point`, after letting `after` matching points pass.
+
+        Raises ValueError for a point or kind that does not exist, or that this store's database does not have.
+        """
         if point not in POINTS:
             raise ValueError(f"unknown point {point!r}; known: {', '.join(POINTS)}")
         if kind not in KINDS:
@@ -145,10 +116,13 @@ class SqlFaultInjector:
         engine = engine_of(store)
         if engine is None:
             raise ValueError(f"{type(store).__name__} has no engine to cut; write an injector of your own for it")
+        if kind in FORMS and kind not in self.disconnect_forms(store):
+            raise ValueError(
+                f"no {kind} for {type(store).__name__}; its database has {', '.join(self.disconnect_forms(store))}"
+            )
         self.disarm(store)
-        armed = Armed(point, kind, after, sticky)
-        self._armed[store] = armed
-        seam_of(engine).watchers.append(armed)
+        self._armed[store] = armed = BY_KIND[kind](engine, point, kind, after, sticky)
+        armed.arm()
 
     def fired(self, store: Any) -> int:
         """How many cuts happened since this store was armed."""
@@ -156,15 +130,19 @@ class SqlFaultInjector:
         return 0 if armed is None else armed.fired
 
     def disarm(self, store: Any) -> None:
-        """Cut no more. What was fired is forgotten when the store is armed again."""
+        """Cut no more, and hold nothing back. What was fired is forgotten when the store is armed again."""
         armed = self._armed.get(store)
         if armed is not None:
-            with suppress(ValueError):
-                seam_of(engine_of(store)).watchers.remove(armed)
+            armed.disarm()
 
     def disconnect_forms(self, store: Any) -> Sequence[str]:
         """The forms of a lost connection that exist for this store."""
-        return ("invalidated",)
+        engine = engine_of(store)
+        if engine is None:
+            return ()
+        if engine not in self._forms:
+            self._forms[engine] = forms_of(engine)
+        return self._forms[engine]
 
     def close(self) -> None:
         """Disarm every store."""
