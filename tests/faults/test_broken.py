@@ -24,7 +24,7 @@ from dendrux.testing.execution import Failed
 from dendrux.testing.hygiene import CHECKED_OUT, OPEN, UNFINISHED, Hygiene
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.contract import CONTRACTS, Contract, Settings, Situation
-from dendrux.testing.store_kit.crashes import Crash
+from dendrux.testing.store_kit.contracts._crashes import Crash
 from dendrux.testing.store_kit.obligations import disconnects
 from dendrux.testing.store_kit.sql import SqlFaultInjector
 from dialects.found import Database

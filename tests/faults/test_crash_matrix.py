@@ -11,8 +11,8 @@ from dendrux.testing.bench import Bench
 from dendrux.testing.execution import Failed
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.contract import CONTRACTS, Settings, Situation
+from dendrux.testing.store_kit.contracts._crashes import CUT, FORMS_OF_SERVERS, Crash, cells_of, known_cells, refused_on
 from dendrux.testing.store_kit.contracts._samples import SAMPLES, samples
-from dendrux.testing.store_kit.crashes import CUT, FORMS_OF_SERVERS, Crash, cells_of, known_cells, refused_on
 from dendrux.testing.store_kit.sql import SqlFaultInjector
 from dendrux_model.machines.cells import writes
 from dendrux_model.operations import OPERATIONS

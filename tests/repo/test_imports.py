@@ -36,3 +36,19 @@ def test_a_store_at_work_imports_neither_kit_nor_model() -> None:
     names = "{name for name in sys.modules if name.startswith(('dendrux.testing', 'dendrux_model', 'hypothesis'))}"
     done = run(sys.executable, "-c", f"import sys, dendrux.store, dendrux.db.session; print({names})")
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
+
+
+FIRST = """
+import importlib, sys
+for name in ("plugin", "catalogue", "causes", "certificate", "checking", "report", "sql"):
+    for known in [known for known in sys.modules if known.partition(".")[0] == "dendrux"]:
+        del sys.modules[known]
+    importlib.import_module(f"dendrux.testing.store_kit.{name}")
+"""
+"""Whatever of the kit others import, each before anything else of it."""
+
+
+def test_the_kit_can_be_entered_anywhere() -> None:
+    """Its modules enter what they hold into a catalogue, so a circle shows only to whoever begins within it."""
+    done = run(sys.executable, "-c", FIRST)
+    assert done.returncode == 0, done.stderr

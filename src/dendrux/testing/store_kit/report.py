@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dendrux.testing.execution import Failed
-from dendrux.testing.store_kit import coverage, crashes
+from dendrux.testing.store_kit import coverage
 from dendrux.testing.store_kit.causes import likely
 from dendrux.testing.store_kit.contract import GROUPS, Contract
+from dendrux.testing.store_kit.contracts import _crashes as crashes
 from dendrux.testing.store_kit.table import LETTERS, race_of, rows, said, schedule
 from dendrux.testing.store_kit.verdict import Examined, judge
 from dendrux_model.programs import Together, to_json

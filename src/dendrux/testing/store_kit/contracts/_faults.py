@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from dendrux.testing.store_kit.contract import CONTRACTS, contract
+from dendrux.testing.store_kit.contracts._crashes import STATEMENT, Crash, Family, exists, families, refused_on
 from dendrux.testing.store_kit.contracts._samples import Sample, samples
-from dendrux.testing.store_kit.crashes import STATEMENT, Crash, Family, exists, families, refused_on
 
 PROMISES: Final = {
     "claim": "answers that its outcome is unknown, and nobody is given the same epoch again.",
