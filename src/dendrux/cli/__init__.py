@@ -8,16 +8,18 @@ import sys
 from collections.abc import Sequence
 
 from dendrux import __version__
-from dendrux.cli import certify, db, replay
+from dendrux.cli import certify, db, replay, runs, sweep
 from dendrux.cli.problems import Problem
 
-DESCRIPTION = "Manage the schema of dendrux, certify stores, and replay what a certification found."
+DESCRIPTION = "Look at runs, recover them, manage the schema of dendrux, and certify stores."
 EPILOG = """\
 examples:
   dendrux certify sqlite                    the built-in SQLite store, on temporary files
   dendrux certify my_store:MyStore          a SQLStateStore subclass of yours, on temporary SQLite files
   dendrux certify my_store:MyStore --url URL    the same on the database of an SQLAlchemy URL
   dendrux db migrate --url URL              prepare a database, or bring it to this release
+  dendrux runs list --status running        runs of the database in DENDRUX_DATABASE_URL
+  dendrux sweep --stale-running 10m         end runs whose owner is gone
   dendrux replay FILE --store sqlite        a failing program that the kit wrote
 """
 
@@ -32,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"dendrux {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (certify, db, replay):
+    for command in (certify, db, replay, runs, sweep):
         command.add_to(commands)
     return root
 

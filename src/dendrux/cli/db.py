@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from dendrux.cli.problems import Problem
-from dendrux.cli.targets import family, read_url, require_driver
+from dendrux.cli.targets import DATABASE_HELP, chosen_url, family, in_memory, require_driver
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from dendrux.db.migrate import SchemaState
 
 HELP = "prepare, look at and activate the schema of a database"
-URL_VARIABLE: Final = "DENDRUX_DATABASE_URL"
-URL_HELP: Final = f"SQLAlchemy URL of the database, with an async driver (default: the variable {URL_VARIABLE})"
 CODES: Final = """\
 exit codes:
   0  well
@@ -74,7 +71,7 @@ def add_to(commands: Any) -> None:
             epilog=CODES,
             formatter_class=raw,
         )
-        action.add_argument("--url", help=URL_HELP)
+        action.add_argument("--url", help=DATABASE_HELP)
         action.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
         if name in {"migrate", "activate"}:
             action.add_argument(
@@ -128,11 +125,7 @@ def database_of(option: str | None) -> URL:
     """
     from dendrux.db.migrate import FAMILIES
 
-    source = "--url" if option is not None else URL_VARIABLE
-    url = option if option is not None else os.environ.get(URL_VARIABLE)
-    if not url:
-        raise Problem(f"which database? give its SQLAlchemy URL with --url, or in the variable {URL_VARIABLE}")
-    parsed, dialect = read_url(url, source)
+    parsed, dialect, source = chosen_url(option)
     if dialect.name not in FAMILIES:
         raise Problem(
             f"{source} is for {dialect.name}, and there are revisions for {', '.join(FAMILIES)} only: create its "
@@ -141,17 +134,9 @@ def database_of(option: str | None) -> URL:
     require_driver(dialect, source)
     if dialect.name != "sqlite":
         asyncio.run(family(parsed, source))
-    elif _in_memory(parsed):
+    elif in_memory(parsed):
         raise Problem(f"{source} names a database in memory, which is gone when this command ends")
     return parsed
-
-
-def _in_memory(url: URL) -> bool:
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    from dendrux.db.session import is_memory
-
-    return is_memory(create_async_engine(url))
 
 
 def _reason(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from dendrux.store import SQLStateStore
 
+URL_VARIABLE: Final = "DENDRUX_DATABASE_URL"
+DATABASE_HELP: Final = f"SQLAlchemy URL of the database, with an async driver (default: the variable {URL_VARIABLE})"
 EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
 """The extra that brings a driver."""
 
@@ -84,6 +87,24 @@ def usable(store_class: type[SQLStateStore], name: str, given: str) -> URL:
     if name in ("mysql", "mariadb") and found != name:
         raise Problem(f"the server of --url is {found}: certify it as {found}")
     return url
+
+
+def chosen_url(option: str | None) -> tuple[URL, type[Dialect], str]:
+    """The URL of the option or of the variable, its dialect, and how people are told where it came from."""
+    source = "--url" if option is not None else URL_VARIABLE
+    given = option if option is not None else os.environ.get(URL_VARIABLE)
+    if not given:
+        raise Problem(f"which database? give its SQLAlchemy URL with --url, or in the variable {URL_VARIABLE}")
+    return *read_url(given, source), source
+
+
+def in_memory(url: URL) -> bool:
+    """Whether the data would be gone when the command ends."""
+    from sqlalchemy.ext.asyncio import create_async_engine
+
+    from dendrux.db.session import is_memory
+
+    return is_memory(create_async_engine(url))
 
 
 def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
