@@ -6,36 +6,18 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from typing import Any, Final
+
+from dendrux.runtime.plain import plain
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NOTHING: Final = "-"
 
 
-def plain(value: Any) -> Any:
-    """A record as JSON has it: members by name, times in UTC that end in Z. Documents stay as they are stored."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, datetime):
-        return instant(value)
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, dict):
-        return {key: plain(member) for key, member in value.items()}
-    return [plain(member) for member in value] if isinstance(value, list | tuple) else value
-
-
 def encoded(value: Any) -> str:
     """One line of JSON. Nothing in it ends a line or steers a terminal: control characters are escaped by JSON."""
     return json.dumps(plain(value), ensure_ascii=True, allow_nan=False)
-
-
-def instant(moment: datetime) -> str:
-    """A time in UTC, to the microsecond, ending in Z."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def seen(moment: datetime | None) -> str:

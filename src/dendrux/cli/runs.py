@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from dendrux.cli.output import encoded, facts, instant, moment, seen, shown, table, within
+from dendrux.cli.output import encoded, facts, moment, seen, shown, table, within
 from dendrux.cli.stores import CODES, FOUND, Work, add_database, answer, run_on_store
+from dendrux.runtime.plain import instant
 from dendrux.vocabulary import LIMIT_MAX, STATUSES, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Stores without a declaration: the one place that knows the call signatures of the earlier release.
 
-`adapted(store)` is what the runtime calls instead of a store. One that promises everything is answered as it is, one that
-promises less through `runtime/partial.py`. A store without a declaration is a legacy store: whatever methods it has, it
-gets the calls of release 0.4, and its runs are of storage format 1.
+`adapted(store)` is what the runtime calls instead of a store. One that keeps every promise is answered as it is, and
+one that keeps fewer through `runtime/partial.py`. A store without a declaration is a legacy store: whatever methods it
+has, it gets the calls of release 0.4, and its runs are of storage format 1.
 """
 
 from __future__ import annotations

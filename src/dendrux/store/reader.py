@@ -78,6 +78,11 @@ class RunStore:
         """A reader on an engine that stays the caller's: `close` does nothing then."""
         return cls(_built_in(engine), blob_store=blob_store)
 
+    @property
+    def state_store(self) -> StateStore:
+        """The store that is read."""
+        return self._store
+
     async def close(self) -> None:
         """Dispose the engine that this reader made, if it made one. Idempotent."""
         engine, self._owned = self._owned, None
