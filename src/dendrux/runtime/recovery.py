@@ -110,6 +110,14 @@ async def reclaim(
     the first run was treated.
     """
     require_recovery(store, "reclaim()")
+    wanted = _reclaim_arguments(limit, agents, max_reclaims, on_poison)
+    return await _Reclaim(store, limit, wanted, max_reclaims, on_poison).over(after, tenant_id)
+
+
+def _reclaim_arguments(
+    limit: int, agents: Collection[str] | None, max_reclaims: int | None, on_poison: str
+) -> frozenset[str] | None:
+    """Refuses: TypeError and ValueError, naming the argument. Answers the agents whose runs are wanted."""
     _bounded("limit", limit, 1, LIMIT_MAX)
     if max_reclaims is not None:
         _bounded("max_reclaims", max_reclaims, 0, 2**31 - 1)
@@ -117,8 +125,7 @@ async def reclaim(
         raise ValueError(f"on_poison must be one of {', '.join(ON_POISON)}")
     if isinstance(agents, str):
         raise TypeError("agents must be names of agents, not one str")
-    wanted = None if agents is None else frozenset(agents)
-    return await _Reclaim(store, limit, wanted, max_reclaims, on_poison).over(after, tenant_id)
+    return None if agents is None else frozenset(agents)
 
 
 class _Reclaim:
@@ -278,6 +285,7 @@ async def sweep(
             raise ValueError(f"{name} must be from 0 to {OLDEST.days} days")
     if (database_url is None) == (state_store is None):
         raise ValueError("give either database_url or state_store")
+    _reclaim_arguments(reclaim_limit, agents, max_reclaims, on_poison)
     async with _sweeping(database_url, state_store) as store:
         if on_stale != "error":
             require_recovery(store, f"sweep(on_stale={on_stale!r})")
