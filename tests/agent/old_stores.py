@@ -73,6 +73,31 @@ class OldestStore:
     ):
         self.events.append((run_id, sequence_index, event_type, iteration_index))
 
+    async def get_run_events(self, run_id, *, after_sequence_index=None, limit=None, event_types=None, before=None):
+        found = [
+            SimpleNamespace(
+                id=str(index), event_type=kind, sequence_index=index, iteration_index=iteration, correlation_id=None,
+                data=None, created_at=datetime.now(UTC),
+            )
+            for run, index, kind, iteration in self.events
+            if run == run_id and index > (-1 if after_sequence_index is None else after_sequence_index)
+            if event_types is None or kind in event_types
+        ]  # fmt: skip
+        return sorted(found, key=lambda event: event.sequence_index)[:limit]
+
+    async def get_llm_interactions(self, run_id, *, iteration_index=None, limit=None, offset=0, before=None):
+        row = SimpleNamespace(
+            id="i", iteration_index=1, model=None, provider=None, semantic_request=None, semantic_response=None,
+            provider_request=None, provider_response=None, input_tokens=3, output_tokens=4, cost_usd=None,
+            duration_ms=None, cache_read_input_tokens=None, cache_creation_input_tokens=None, reasoning_tokens=None,
+            created_at=datetime.now(UTC),
+        )  # fmt: skip
+        return [row for kind, _ in self.written if kind == "interaction"]
+
+    async def count_runs(self, *, tenant_id=None, status=None, agent_name=None, parent_run_id=None, started_after=None,
+                         started_before=None, metadata_filter=None):  # fmt: skip
+        return len(self.runs)
+
     async def touch_progress(self, run_id):
         self.written.append(("touch", {}))
 

@@ -16,7 +16,8 @@ from dendrux.errors import RunNotFoundError
 from dendrux.runtime.legacy import LEGACY_EPOCH, adapted
 from dendrux.runtime.recovery import reclaim, sweep
 from dendrux.runtime.state import UNSCOPED, EventWrite, SeedTrace, TraceWrite, UsageStats
-from dendrux.store import SQLiteStateStore
+from dendrux.store import RunNotFoundError as UnreadableRun
+from dendrux.store import RunStore, SQLiteStateStore
 from dendrux.vocabulary import CAPABILITIES
 
 pytestmark = pytest.mark.asyncio
@@ -203,6 +204,46 @@ async def test_a_sweep_of_a_legacy_store(old):
     await a_run(adapted(old))
     result = await sweep(state_store=old, stale_running=timedelta(0))
     assert ([run.run_id for run in result.stale_running], result.next_after) == (["r"], None)
+
+
+async def test_a_reader_shows_runs_of_a_legacy_store(old):
+    store = adapted(old)
+    await a_run(store)
+    reader = RunStore(old)
+    assert [run.run_id for run in await reader.list_runs()] == ["r"]
+    assert await reader.count_runs() == 1
+    assert (await reader.get_llm_calls("r"))[0].total_tokens == 7
+    assert (await reader.get_event_view("r", tenant_id=None)).status == "running"
+    document = {"pending_tool_calls": [{"id": "c", "name": "n"}], "pause_reason": "requested", "iteration": 3}
+    await store.pause_with_event("r", status="waiting_client_tool", pause_data=document)
+    pending = await reader.get_pending("r", tenant_id=None)
+    assert (pending.reason, pending.iteration, [call.id for call in pending.calls]) == ("requested", 3, ["c"])
+    assert await reader.get_pending("r", tenant_id="t") is None
+    await store.finalize_with_event(
+        "r", status="cancelled", allowed_current_statuses=["waiting_client_tool"], event_type="run.cancelled"
+    )
+    seen = [event.event_type async for event in reader.follow("r", poll_interval_s=0.01)]
+    assert seen == ["run.started", "run.paused", "run.cancelled"]
+    with pytest.raises(UnreadableRun):
+        await anext(reader.follow("r", tenant_id="t"))
+
+
+async def test_a_follower_of_two_writes_takes_one_more_look():
+    """The oldest stores end a run and log it one after the other, so that what is last may not be what ends the log."""
+    old = OldestStore()
+    store = adapted(old)
+    await a_run(store)
+    await store.finalize_with_event(
+        "r", status="success", allowed_current_statuses=["running"], event_type="run.completed"
+    )
+    following = asyncio.create_task(_types(RunStore(old).follow("r", poll_interval_s=0.01)))
+    await asyncio.sleep(0.03)
+    await store.save_run_event("r", event_type="tool.completed")
+    assert await following == ["run.started", "run.completed", "tool.completed"]
+
+
+async def _types(events):
+    return [event.event_type async for event in events]
 
 
 # -- stores that promise less -----------------------------------------------------------------------------------------

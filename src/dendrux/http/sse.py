@@ -76,8 +76,8 @@ class EventStream(Response):
 
     async def _end(self) -> bytes:
         """The last frame. It has no id: a reader that comes back anyway still names the last event."""
-        statuses = await self._reads.state_store.get_run_statuses([self._run_id])
-        data = encoded({"run_id": self._run_id, "status": statuses.get(self._run_id)})
+        run = await self._reads.state_store.get_run(self._run_id)
+        data = encoded({"run_id": self._run_id, "status": None if run is None else run.status})
         return b"event: end\ndata: " + data + b"\n\n"
 
 

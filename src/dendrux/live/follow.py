@@ -28,7 +28,8 @@ class Followers:
     def __init__(self, store: Any, queries_per_s: float) -> None:
         self.store = store
         self.reads = SharedReads(store, queries_per_s)
-        self.ends_whole: Final = callable(getattr(store, "finalize_with_event", None))
+        # An adapter of an older store has the method where the store itself makes two writes of it.
+        self.ends_whole: Final = callable(getattr(getattr(store, "wrapped", store), "finalize_with_event", None))
         """Whether a run's end and its last event are one write."""
         self._by_run: dict[str, set[Follower]] = {}
         self._end_listening: Callable[[], None] | None = None

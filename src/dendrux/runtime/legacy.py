@@ -16,9 +16,26 @@ from weakref import WeakValueDictionary
 
 from dendrux.errors import RunNotFoundError
 from dendrux.runtime.partial import Partial, keep, missing, names
+from dendrux.runtime.pending import PendingWork, pending_calls
 from dendrux.runtime.state import StateStore
-from dendrux.runtime.values import CreateRunResult, NoteRecord, RunControl, RunRecord, SweepPage, UsageRollup
-from dendrux.vocabulary import CAPABILITIES, OPEN_STATUSES, RUN_PAUSED, UNSCOPED, NoteOutcome, TenantScope
+from dendrux.runtime.values import (
+    CreateRunResult,
+    LLMInteractionRecord,
+    NoteRecord,
+    RunControl,
+    RunRecord,
+    SweepPage,
+    UsageRollup,
+)
+from dendrux.vocabulary import (
+    CAPABILITIES,
+    OPEN_STATUSES,
+    PAUSED_STATUSES,
+    RUN_PAUSED,
+    UNSCOPED,
+    NoteOutcome,
+    TenantScope,
+)
 
 LEGACY_EPOCH: Final = 1
 """What a claim of a legacy store answers. It fences nothing: such a store has no epochs."""
@@ -54,7 +71,9 @@ class _Legacy:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return self._method(name) if name in PASSED else missing(self.wrapped, name)
+        if name in PASSED:
+            return self._method(name)
+        return missing(self.wrapped, name) if hasattr(StateStore, name) else getattr(self.wrapped, name)
 
     def _method(self, name: str) -> Callable[..., Awaitable[Any]]:
         found = getattr(self.wrapped, name, None)
@@ -249,6 +268,18 @@ class _Legacy:
         won = await method(run_id, expected_status=expected_status, submitted_data=submitted_data, **old)
         return LEGACY_EPOCH if won else None
 
+    async def get_pending(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> PendingWork | None:
+        """What a waiting run waits for, taken out of its whole document."""
+        run = await self.get_run(run_id, tenant_id=tenant_id)
+        if run is None or run.status not in PAUSED_STATUSES:
+            return None
+        members = dict.fromkeys(("reason", "pause_reason", "iteration", "pending_tool_calls", "pending_targets"))
+        members.update(await self._method("get_pause_state")(run_id) or {})
+        reason, iteration = members["reason"] or members["pause_reason"], members["iteration"]
+        return PendingWork(
+            status=run.status, reason=reason, iteration=iteration, calls=pending_calls(members), paused_at=None
+        )
+
     # -- end ----------------------------------------------------------------------------------------------------------
 
     async def finalize_run(self, run_id: str, *, claim_epoch: int | None = None, **old: Any) -> bool:
@@ -355,6 +386,11 @@ class _Legacy:
 
     # -- usage --------------------------------------------------------------------------------------------------------
 
+    async def get_llm_interactions(self, run_id: str, **old: Any) -> list[LLMInteractionRecord]:
+        """A page of calls of models. The earlier record has no sum of its tokens."""
+        found = await self._method("get_llm_interactions")(run_id, **old)
+        return [row if hasattr(row, "total_tokens") else _summed(row) for row in found]
+
     async def run_usage(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> UsageRollup:
         """What a run used; zero where the store cannot sum."""
         return await self._used("run_usage", run_id, tenant_id)
@@ -374,7 +410,6 @@ PASSED: Final = frozenset(
     {
         "get_traces",
         "get_tool_calls",
-        "get_llm_interactions",
         "get_run_events",
         "get_pause_state",
         "get_pii_mapping",
@@ -382,9 +417,17 @@ PASSED: Final = frozenset(
         "request_pause",
         "get_subtree",
         "get_delegation_info",
+        "get_events_for_runs",
+        "get_run_statuses",
     }
 )
-"""Methods whose calls are the same in both releases."""
+"""Methods whose calls are the same in both releases, and the two that any store may have for its followers."""
+
+
+def _summed(row: Any) -> LLMInteractionRecord:
+    names = [f.name for f in fields(LLMInteractionRecord) if f.name != "total_tokens"]
+    known: dict[str, Any] = {name: getattr(row, name, None) for name in names}
+    return LLMInteractionRecord(total_tokens=row.input_tokens + row.output_tokens, **known)
 
 
 def _word(status: Any) -> str:

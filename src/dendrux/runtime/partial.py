@@ -46,9 +46,13 @@ NEEDS: Final[dict[str, str]] = {
 """Methods that are not called at all unless their flag is declared; then with their whole signature."""
 
 
+class NotThere(NotImplementedError, AttributeError):
+    """The store has no such method. Also an AttributeError, so that whoever only asks what a store has is answered."""
+
+
 def missing(store: object, method: str) -> NoReturn:
-    """Refuses: NotImplementedError naming the store and the method."""
-    raise NotImplementedError(f"{type(store).__name__} has no {method}")
+    """Refuses: NotThere naming the store and the method."""
+    raise NotThere(f"{type(store).__name__} has no {method}")
 
 
 def names(method: Any) -> Mapping[str, inspect.Parameter]:

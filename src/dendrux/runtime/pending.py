@@ -26,3 +26,19 @@ class PendingWork:
     iteration: int | None
     calls: tuple[PendingCall, ...]
     paused_at: datetime | None
+
+
+def pending_calls(members: dict[str, Any]) -> tuple[PendingCall, ...]:
+    """The calls that the document names, each with its target. What is no call is passed over."""
+    calls, targets = members["pending_tool_calls"], members["pending_targets"]
+    targets = targets if isinstance(targets, dict) else {}
+    return tuple(
+        PendingCall(
+            id=call["id"],
+            name=call["name"],
+            params=call.get("params"),
+            target=call.get("target") or targets.get(call["id"]),
+        )
+        for call in (calls if isinstance(calls, list) else [])
+        if isinstance(call, dict) and isinstance(call.get("id"), str) and isinstance(call.get("name"), str)
+    )

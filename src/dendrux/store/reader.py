@@ -15,6 +15,7 @@ from dendrux import errors
 from dendrux.db.session import get_engine
 from dendrux.live.follow import GRACE_S, POLL_MIN_S, Followers, heads_of, seconds
 from dendrux.runtime.blobs import BlobStore
+from dendrux.runtime.legacy import adapted
 from dendrux.runtime.pending import PendingWork
 from dendrux.runtime.state import StateStore
 from dendrux.runtime.values import RunEventRecord
@@ -56,8 +57,8 @@ class RunStore:
     """What all followers of one reader may ask the database in a second, beside reading what they are behind."""
 
     def __init__(self, store: StateStore, *, blob_store: BlobStore | None = None) -> None:
-        self._store = store
-        self._followers = Followers(store, self.queries_per_s)
+        self._store = adapted(store)
+        self._followers = Followers(self._store, self.queries_per_s)
         self._blob_store = blob_store
         self._owned: AsyncEngine | None = None
         self.blobs: Final = BlobAccessor(store, blob_store)
@@ -80,7 +81,7 @@ class RunStore:
 
     @property
     def state_store(self) -> StateStore:
-        """The store that is read."""
+        """The store that is read: the one that was given, behind an adapter where it is of an earlier release."""
         return self._store
 
     async def close(self) -> None:

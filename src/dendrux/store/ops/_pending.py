@@ -8,7 +8,6 @@ from typing import Any, Final
 from sqlalchemy import Text, cast, select
 
 from dendrux.db.models import agent_runs
-from dendrux.runtime.pending import PendingCall
 from dendrux.store.hooks import PAUSE_SUMMARY
 from dendrux.store.statements import scoped
 from dendrux.store.tx import Failure, Tx
@@ -76,19 +75,3 @@ async def _read(tx: Tx, statement: Any) -> Any:
         raise Unreadable
     assert failure is not None
     raise failure
-
-
-def pending_calls(members: dict[str, Any]) -> tuple[PendingCall, ...]:
-    """The calls that the document names, each with its target. What is no call is passed over."""
-    calls, targets = members["pending_tool_calls"], members["pending_targets"]
-    targets = targets if isinstance(targets, dict) else {}
-    return tuple(
-        PendingCall(
-            id=call["id"],
-            name=call["name"],
-            params=call.get("params"),
-            target=call.get("target") or targets.get(call["id"]),
-        )
-        for call in (calls if isinstance(calls, list) else [])
-        if isinstance(call, dict) and isinstance(call.get("id"), str) and isinstance(call.get("name"), str)
-    )

@@ -8,11 +8,11 @@ from sqlalchemy import ColumnElement, false, or_
 
 from dendrux.db.models import agent_runs
 from dendrux.errors import RunAlreadyTerminalError
-from dendrux.runtime.pending import PendingWork
+from dendrux.runtime.pending import PendingWork, pending_calls
 from dendrux.runtime.values import JsonObject, UsageStats
 from dendrux.store.digest import content_digest
 from dendrux.store.hookvalues import OrderedAssignments
-from dendrux.store.ops._pending import pending_calls, summary
+from dendrux.store.ops._pending import summary
 from dendrux.store.ops.claims import cleared_submission
 from dendrux.store.ops.events import event_entry
 from dendrux.store.statements import of_run
