@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from dendrux.db.session import get_engine
 from dendrux.errors import StaleClaimError, StoreCapabilityError, StoreOutcomeUnknown, StoreUnavailableError
 from dendrux.runtime.recovery import RECLAIM_LIMIT, ReclaimedRun, reclaim, sweep
 from dendrux.store import SQLiteStateStore
@@ -21,15 +20,14 @@ HOUR = timedelta(hours=1)
 
 
 @pytest_asyncio.fixture
-async def engine(tmp_path):
-    engine = get_engine(f"sqlite+aiosqlite:///{tmp_path / 'a.db'}")
-    yield engine
-    await engine.dispose()
+async def engine(database, tmp_path):
+    async with database.engine(tmp_path) as engine:
+        yield engine
 
 
 @pytest.fixture
-def store(engine):
-    return SQLiteStateStore(engine)
+def store(database, engine):
+    return database.kind(engine)
 
 
 @pytest.fixture
@@ -119,10 +117,11 @@ async def test_a_sweep_stops_and_goes_on_where_it_was(store, clock):
     assert after is None
 
 
-async def test_a_sweep_by_url_disposes_what_it_made(tmp_path, store, clock, engine):
+async def test_a_sweep_by_url(store, clock, engine):
     await started(store, "r")
     await clock.advance(2 * HOUR)
-    result = await sweep(database_url=str(engine.url), stale_running=HOUR)
+    url = engine.url.render_as_string(hide_password=False)
+    result = await sweep(database_url=url, stale_running=HOUR)
     assert [run.run_id for run in result.stale_running] == ["r"]
 
 
@@ -168,7 +167,7 @@ async def test_an_owner_that_was_only_slow_keeps_its_run(store, clock, monkeypat
 async def test_several_at_once_share_the_runs(store, clock, engine):
     runs = [f"r{number}" for number in range(6)]
     await expired(store, clock, *runs)
-    results = await asyncio.gather(*(reclaim(SQLiteStateStore(engine)) for _ in range(4)))
+    results = await asyncio.gather(*(reclaim(type(store)(engine)) for _ in range(4)))
     taken = [run.run_id for result in results for run in result.reclaimed]
     assert sorted(taken) == runs
     assert {run.claim_epoch for result in results for run in result.reclaimed} == {2}
@@ -238,7 +237,7 @@ async def test_what_was_taken_over_survives_a_database_that_goes(store, clock, f
     result = await reclaim(store)
     assert [run.run_id for run in result.reclaimed] == ["one"]
     assert [(run.run_id, run.code) for run in result.failed] == [("two", "store_unavailable")]
-    rest = await reclaim(SQLiteStateStore(store._engine), after=result.next_after)
+    rest = await reclaim(type(store)(store._engine), after=result.next_after)
     assert [run.run_id for run in rest.reclaimed] == ["two", "three"]
 
 
@@ -261,6 +260,7 @@ async def test_a_database_that_is_not_there_at_first_is_said(store, clock, faili
 # -- refused before anything is written -------------------------------------------------------------------------------
 
 
+@pytest.mark.only("sqlite")
 @pytest.mark.parametrize("asking", ["mark", "reclaim", "call"])
 async def test_a_store_without_recovery_is_refused_before_any_write(engine, clock, asking):
     store = Format1Store(engine)
@@ -285,6 +285,7 @@ class Careless(SQLiteStateStore):
         raise AssertionError
 
 
+@pytest.mark.only("sqlite")
 async def test_a_declaration_that_the_methods_do_not_keep_is_refused_first(engine, clock):
     store = Careless(engine)
     await started(store, "r", meta=None)
@@ -295,6 +296,7 @@ async def test_a_declaration_that_the_methods_do_not_keep_is_refused_first(engin
     assert await statuses(store, "r") == ["running"]
 
 
+@pytest.mark.only("sqlite")
 @pytest.mark.parametrize(
     ("arguments", "error", "word"),
     [
@@ -321,6 +323,7 @@ async def test_arguments_of_a_sweep(store, clock, arguments, error, word):
     assert (run.status, run.lease_expired_at) == ("running", None)
 
 
+@pytest.mark.only("sqlite")
 @pytest.mark.parametrize(
     ("arguments", "error", "word"),
     [

@@ -318,7 +318,8 @@ async def _sweeping(database_url: str | None, state_store: StateStore | None) ->
     from dendrux.db.session import get_engine
     from dendrux.store import store_for_engine
 
-    engine = get_engine(str(database_url))
+    assert database_url is not None
+    engine = get_engine(database_url)
     store = cast("StateStore", store_for_engine(engine))
     try:
         yield store
