@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -321,8 +326,6 @@ def test_texts_are_cut_and_escaped():
 
 def test_a_store_without_its_tables_says_what_to_do(capsys, tmp_path):
     (tmp_path / "a.db").touch()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "a.db") as connection:
         connection.execute("CREATE TABLE agent_runs (id TEXT PRIMARY KEY)")
     connection.close()
@@ -330,3 +333,30 @@ def test_a_store_without_its_tables_says_what_to_do(capsys, tmp_path):
     (line,) = capsys.readouterr().err.splitlines()
     assert "dendrux db migrate" in line
     assert "SELECT" not in line
+
+
+@pytest.mark.slow
+def test_a_follow_is_interrupted_without_a_trace_of_it(on, url):
+    on(some)
+    command = [sys.executable, "-m", "dendrux", "runs", "follow", "runs", "waits", "--json", "--url", url]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as started:
+        first = json.loads(started.stdout.readline())
+        started.send_signal(signal.SIGINT)
+        rest, complaints = started.communicate(timeout=60)
+    assert (first["run_id"], first["event_type"]) == ("waits", "run.paused")
+    assert (rest, complaints, started.returncode) == ("", "", 130)
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_seen_enough_is_no_error(on, url):
+    async def long(store):
+        await store.create_run("long", "a")
+        for number in range(300):
+            await store.save_run_event("long", event_type="custom", data={"text": "x" * 1000, "n": number})
+
+    on(long)
+    command = f"{sys.executable} -m dendrux runs events long --limit 1000 --full --url {url} | head -n 1"
+    done = subprocess.run(command, check=False, shell=True, capture_output=True, text=True, timeout=60, env=os.environ)
+    assert (done.stdout[:5], done.stderr, done.returncode) == ("INDEX", "", 0)
