@@ -7,10 +7,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from dendrux.runtime.pending import PendingWork
+from dendrux.runtime.pending import PendingWork, pending_calls
 from dendrux.runtime.values import ExpiredLease, RunRecord
 from dendrux.store.hooks import PAUSE_SUMMARY
-from dendrux.store.ops._pending import pending_calls
 from dendrux.store.ops.leases import lease_place
 from dendrux.testing.in_memory.answers import real, record
 from dendrux.testing.in_memory.call import Call, Handler
