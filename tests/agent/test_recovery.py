@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
+import dendrux
 from dendrux.errors import StaleClaimError, StoreCapabilityError, StoreOutcomeUnknown, StoreUnavailableError
 from dendrux.runtime.recovery import RECLAIM_LIMIT, ReclaimedRun, reclaim, sweep
 from dendrux.store import SQLiteStateStore
@@ -51,6 +52,12 @@ async def expired(store, clock, *run_ids, **more):
 
 async def statuses(store, *run_ids):
     return [(await store.get_run(run_id)).status for run_id in run_ids]
+
+
+@pytest.mark.only("sqlite")
+async def test_both_are_names_of_the_package():
+    assert (dendrux.sweep, dendrux.reclaim) == (sweep, reclaim)
+    assert not hasattr(dendrux, "nonsense")
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from dendrux.cli import main
 from dendrux.cli.output import duration, shown
 from dendrux.db.models import agent_runs
 from dendrux.db.session import get_engine
-from dendrux.runtime.state import EventWrite, TraceWrite, UsageStats
+from dendrux.runtime import recovery
+from dendrux.runtime.state import EventWrite, FailedRun, TraceWrite, UsageStats
 from dendrux.store import store_for_engine
 
 REACT = {"dendrux.loop": "react"}
@@ -268,6 +269,33 @@ def test_a_marked_run_is_taken_over_and_a_poison_run_is_not(on, said):
         {"run_id": "runs", "agent_name": "worker", "tenant_id": "t", "claim_epoch": 2, "reclaim_count": 1}
     ]
     assert said("reclaim", "--dry-run") == (0, "no expired leases\n")
+
+
+def test_a_run_that_could_not_be_treated_is_a_finding(on, said, monkeypatch):
+    on(some)
+    failed = FailedRun(run_id="runs", code="store_busy")
+
+    async def swept(**arguments):
+        return recovery.SweepResult(failed=[failed], next_after="stale x")
+
+    async def reclaimed(store, **arguments):
+        return recovery.ReclaimResult(reclaimed=(), set_aside=(), lost=("waits",), failed=(failed,), next_after="c")
+
+    monkeypatch.setattr(recovery, "sweep", swept)
+    monkeypatch.setattr(recovery, "reclaim", reclaimed)
+    code, text = said("sweep", "--stale-running", "1h")
+    assert (code, text.splitlines()) == (
+        1,
+        [
+            "runs  failed (store_busy); the next one meets it again",
+            "0 silent and 0 waiting runs ended, 0 marked, 1 failed",
+            "stopped; go on with --after 'stale x'",
+        ],
+    )
+    code, text = said("reclaim")
+    assert code == 1
+    assert text.splitlines()[0] == "waits  its owner or somebody else was faster"
+    assert text.splitlines()[-1] == "there may be more; go on with --after 'c'"
 
 
 # -- input ------------------------------------------------------------------------------------------------------------
