@@ -322,3 +322,12 @@ async def test_methods_of_a_flag_that_is_off_are_not_called(engine):
     assert started.attempt == 1
     with pytest.raises(NotImplementedError, match="recovery"):
         await reclaim(kept)
+
+
+async def test_recovery_of_a_store_that_does_not_fence(engine):
+    store = Watched(engine, recovery=True)
+    await adapted(store).create_run("r", "a", meta={"dendrux.loop": "react"})
+    for given in (store, adapted(store)):
+        assert (await reclaim(given)).reclaimed == ()
+    result = await sweep(state_store=adapted(store), stale_running=timedelta(0), on_stale="reclaim")
+    assert [run.run_id for run in result.stale_running] == ["r"], "a run of format 1 is ended, not marked"

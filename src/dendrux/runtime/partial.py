@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Final, NoReturn
 
 PROTECTING: Final[dict[str, frozenset[str]]] = {
@@ -93,6 +94,7 @@ class Partial:
         known = names(method)
         protecting = {word: flag for flag, words in PROTECTING.items() for word in words}
 
+        @wraps(method)  # whoever reads the signature sees the store's own
         def call(*args: Any, **keywords: Any) -> Any:
             taken = {}
             for word, value in keywords.items():

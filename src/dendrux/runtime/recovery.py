@@ -111,7 +111,7 @@ async def reclaim(
     """
     require_recovery(store, "reclaim()")
     wanted = _reclaim_arguments(limit, agents, max_reclaims, on_poison)
-    return await _Reclaim(store, limit, wanted, max_reclaims, on_poison).over(after, tenant_id)
+    return await _Reclaim(adapted(store), limit, wanted, max_reclaims, on_poison).over(after, tenant_id)
 
 
 def _reclaim_arguments(
