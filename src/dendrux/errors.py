@@ -167,6 +167,89 @@ class IdempotencyConflictError(RuntimeError):
         self.idempotency_key = idempotency_key
 
 
+class RunNotPausedError(RuntimeError):
+    """The run does not wait for anybody, so nothing can be submitted to it."""
+
+    code: ClassVar[str] = "run_not_paused"
+
+    def __init__(self, run_id: str, current_status: str) -> None:
+        super().__init__(f"run {run_id!r} has status {current_status!r} and waits for nobody")
+        self.run_id = run_id
+        self.current_status = current_status
+
+
+class PauseStatusMismatchError(RuntimeError):
+    """The run waits for something else than what was submitted, or is at another pause by now."""
+
+    code: ClassVar[str] = "pause_mismatch"
+
+    def __init__(self, run_id: str, current_status: str, expected_status: str) -> None:
+        super().__init__(f"run {run_id!r} waits as {current_status!r}, and this answers {expected_status!r}")
+        self.run_id = run_id
+        self.current_status = current_status
+        self.expected_status = expected_status
+
+
+class RunAlreadyClaimedError(RuntimeError):
+    """Somebody else took the paused run first. What was submitted here is stored nowhere."""
+
+    code: ClassVar[str] = "run_already_claimed"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} was taken by somebody else first; what was submitted here is stored nowhere")
+        self.run_id = run_id
+
+
+class RunAlreadyActiveError(RuntimeError):
+    """A run with this idempotency key is under way; ask for its result later."""
+
+    code: ClassVar[str] = "run_already_active"
+
+    def __init__(self, run_id: str, current_status: str) -> None:
+        super().__init__(f"run {run_id!r} with this idempotency key is under way with status {current_status!r}")
+        self.run_id = run_id
+        self.current_status = current_status
+
+
+class InvalidToolResultError(ValueError):
+    """What was submitted does not answer what the run waits for."""
+
+    code: ClassVar[str] = "invalid_tool_result"
+
+    def __init__(self, run_id: str, detail: str) -> None:
+        super().__init__(f"run {run_id!r}: {detail}")
+        self.run_id = run_id
+        self.detail = detail
+
+
+class InboxFullError(RuntimeError):
+    """The run's inbox holds as many undelivered notes as it may. Submit the note again after its next turn."""
+
+    code: ClassVar[str] = "inbox_full"
+
+    def __init__(self, run_id: str, max_pending: int) -> None:
+        super().__init__(f"run {run_id!r} has {max_pending} undelivered notes; submit again after its next turn")
+        self.run_id = run_id
+        self.max_pending = max_pending
+
+
+class DelegationDepthExceededError(RuntimeError):
+    """Agents delegate to agents deeper than allowed. Nothing was created."""
+
+    code: ClassVar[str] = "delegation_depth"
+
+    def __init__(self, level: int, max_depth: int) -> None:
+        super().__init__(f"a run at delegation level {level} exceeds max_delegation_depth={max_depth}")
+        self.level = level
+        self.max_depth = max_depth
+
+
+class ModelError(RuntimeError):
+    """The model gave no answer that can be used: it is too large, cannot be stored, or did not come."""
+
+    code: ClassVar[str] = "model_error"
+
+
 class StoreCapabilityError(TypeError):
     """A store declares a capability that its methods do not keep. The message names the repair."""
 

@@ -1,0 +1,99 @@
+"""Asking runs to stop: from outside, whoever works on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from dendrux.errors import RunNotFoundError
+from dendrux.runtime.results import PauseOutcome, RunResult
+from dendrux.runtime.values import RunRecord
+from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+
+
+async def cancel(store: Any, run_id: str, *, cascade: bool, tenant_id: TenantScope) -> RunResult:
+    """Cancel a run, and with `cascade` all below it. Refuses: RunNotFoundError."""
+    before = await _found(store, run_id, tenant_id)
+    meta: dict[str, Any] = {}
+    if cascade:
+        meta["cascade"] = await _cancel_all(store, run_id, tenant_id)
+    elif before.status not in TERMINAL_STATUSES and await store.request_cancel(run_id):
+        # A paused run has no owner who would see the request. Nobody claims it any more, so it can be ended here.
+        await store.finalize_with_event(
+            run_id,
+            status="cancelled",
+            allowed_current_statuses=sorted(PAUSED_STATUSES),
+            event_type="run.cancelled",
+            event_data={"reason": "cancel_requested"},
+        )
+    after = await _found(store, run_id, tenant_id)
+    return RunResult(
+        run_id=run_id,
+        status=after.status,
+        answer=after.answer,
+        error=after.error,
+        failure_reason=after.failure_reason,
+        iteration_count=after.iteration_count,
+        meta=meta,
+    )
+
+
+async def _cancel_all(store: Any, run_id: str, tenant_id: TenantScope) -> dict[str, str]:
+    """What became of each run of the tree, page by page."""
+    outcomes: dict[str, str] = {}
+    after: str | None = None
+    while True:
+        page = await store.cancel_subtree(run_id, limit=LIMIT_MAX, after=after, tenant_id=tenant_id)
+        outcomes.update(dict.fromkeys(page.cancelled, "cancelled"))
+        outcomes.update(dict.fromkeys(page.requested, "cancel_requested"))
+        outcomes.update(dict.fromkeys(page.already_terminal, "terminal"))
+        outcomes.update((failed.run_id, f"failed: {failed.code}") for failed in page.failed)
+        after = page.next_after
+        if after is None:
+            return outcomes
+
+
+async def pause(store: Any, run_id: str, *, reason: str | None, cascade: bool, tenant_id: TenantScope) -> PauseOutcome:
+    """Ask a run to pause, and with `cascade` all below it, level by level. Refuses: RunNotFoundError."""
+    before = await _found(store, run_id, tenant_id)
+    affected: dict[str, str] = {run_id: await _asked(store, run_id, before.status, reason)}
+    if cascade:
+        async for child, status in _below(store, run_id, tenant_id, affected):
+            affected[child] = await _asked(store, child, status, reason)
+    after = await _found(store, run_id, tenant_id)
+    return PauseOutcome(run_id=run_id, status_before=before.status, status_after=after.status, affected=affected)
+
+
+async def _asked(store: Any, run_id: str, status: str, reason: str | None) -> str:
+    if status == RUNNING and await store.request_pause(run_id, reason=reason):
+        return "requested"
+    if status == RUNNING:
+        status = (await _found(store, run_id, UNSCOPED)).status  # it was let go of meanwhile
+    if status in TERMINAL_STATUSES:
+        return "terminal"
+    return "already_paused" if status == "paused" else "already_waiting"
+
+
+async def _below(store: Any, root: str, tenant_id: TenantScope, seen: dict[str, str]) -> AsyncIterator[tuple[str, str]]:
+    """Every run under a root with its status, parents first."""
+    parents = [root]
+    while parents:
+        parent = parents.pop(0)
+        after: str | None = None
+        while True:
+            page = await store.child_runs_page(parent, limit=LIMIT_MAX, after=after, tenant_id=tenant_id)
+            for child in page:
+                if child.run_id not in seen:
+                    parents.append(child.run_id)
+                    yield child.run_id, child.status
+            if len(page) < LIMIT_MAX:
+                break
+            after = page[-1].run_id
+
+
+async def _found(store: Any, run_id: str, tenant_id: TenantScope) -> RunRecord:
+    scope = {} if tenant_id is UNSCOPED else {"tenant_id": tenant_id}
+    found: RunRecord | None = await store.get_run(run_id, **scope)
+    if found is None:
+        raise RunNotFoundError(run_id)
+    return found
