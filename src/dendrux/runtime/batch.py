@@ -142,7 +142,9 @@ class Batch:
         self.work.conversation.add(observation(call, result, turn.iteration), turn.place(call))
         if self.work.steps and self.work.steps[-1].iteration == turn.iteration:
             last = self.work.steps[-1]
-            self.work.steps[-1] = replace(last, results=(*last.results, result))
+            order = {asked.id: number for number, asked in enumerate(last.tool_calls)}
+            results = sorted((*last.results, result), key=lambda one: order.get(one.call_id, len(order)))
+            self.work.steps[-1] = replace(last, results=tuple(results))
 
     def _event(self, kind: RunEventType, turn: Turn, **more: Any) -> RunEvent:
         return RunEvent(type=kind, run_id=self.work.run_id, iteration=turn.iteration, **more)
