@@ -9,7 +9,12 @@ from repo.nouns import NOUNS, PLACES, ROOT
 SHARED = {
     "SQL": {"evidence"},
     "meaning": {"base"},
-    "contracts": {"declaration", "races", "stateful"},  # contracts that are about no noun, or about several together
+    "contracts": {
+        "agent_flows",
+        "declaration",
+        "races",
+        "stateful",
+    },  # contracts that are about no noun, or about several together
     "documentation": {"index"},
 }
 """File names that are no noun: what the nouns of a place share. Any name with a leading underscore is one too."""

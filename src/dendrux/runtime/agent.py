@@ -202,6 +202,10 @@ class Agent:
         )
         return await runner.start(asked)
 
+    def new_run_id(self) -> str:
+        """The id of the next run: unique for ever, 1 to 64 characters. A subclass may number runs its own way."""
+        return new_id()
+
     def _request(
         self,
         user_input: str,
@@ -222,7 +226,7 @@ class Agent:
             raise ValueError("history ends with tool calls that have no result")
         bounds = [b for b in (max_delegation_depth, self._max_depth) if b is not None]
         request = Request(
-            run_id=new_id(),
+            run_id=self.new_run_id(),
             user_input=user_input,
             history=tuple(history),
             tenant_id=tenant_id,

@@ -20,6 +20,7 @@ from zoo.stores import (  # noqa: F401  # imported to enter what they hold into 
     listing,
     delegation,
     live,
+    agent,
     servers,
 )
 from zoo.stores.base import ZOO
