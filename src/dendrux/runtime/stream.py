@@ -25,7 +25,7 @@ class RunStream:
         self.result: RunResult | None = None
         """Where the run stands; None before the last event and after an error."""
         self._work = work
-        self._events: asyncio.Queue[RunEvent] = asyncio.Queue()
+        self._events: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._read = False
 
@@ -43,6 +43,8 @@ class RunStream:
         try:
             while True:
                 event = await self._events.get()
+                if event is None:  # it was closed by somebody else than its reader
+                    return
                 self.run_id = event.run_id or self.run_id
                 yield event
                 if event.type in LAST_EVENTS:
@@ -71,6 +73,7 @@ class RunStream:
         try:
             self.result = await self._work(self._events.put_nowait)
         except asyncio.CancelledError:
+            self._events.put_nowait(None)
             raise
         except Exception as error:  # noqa: BLE001  a stream tells of it
             self._events.put_nowait(self._failure(error))

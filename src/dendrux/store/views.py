@@ -287,14 +287,26 @@ def subtree(root_run_id: str, record: SubtreeRecord) -> RunSubtree:
 
 
 def pauses(events: Iterable[RunEventRecord]) -> list[PausePair]:
-    """Pauses with their resumes, by order: a resume belongs to the pause before it."""
+    """Pauses with their resumes. A resume names the pause that it answers; one of an older log follows its pause."""
     pairs: list[tuple[RunEventRecord, RunEventRecord | None]] = []
     for entry in events:
         if entry.event_type == RUN_PAUSED:
             pairs.append((entry, None))
-        elif entry.event_type == RUN_RESUMED and pairs and pairs[-1][1] is None:
-            pairs[-1] = (pairs[-1][0], entry)
+        elif entry.event_type == RUN_RESUMED:
+            place = _answered(pairs, (entry.data or {}).get("pause_id"))
+            if place is not None:
+                pairs[place] = (pairs[place][0], entry)
     return [_pair(pause, resume) for pause, resume in pairs]
+
+
+def _answered(pairs: list[tuple[RunEventRecord, RunEventRecord | None]], pause_id: Any) -> int | None:
+    """Which pause a resume answers; None when that has an answer already, or is not there."""
+    open_pauses = [place for place, (_, resume) in enumerate(pairs) if resume is None]
+    if pause_id is not None:
+        named = [place for place in open_pauses if (pairs[place][0].data or {}).get("pause_id") == pause_id]
+        return named[-1] if named else None
+    last = len(pairs) - 1
+    return last if last in open_pauses else None
 
 
 def _pair(pause: RunEventRecord, resume: RunEventRecord | None) -> PausePair:

@@ -6,12 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from dendrux.runtime.values import CreateRunResult, RunControl, RunRecord, ToolCallRecord, ToolCallStart, TraceRecord
-    CreateRunResult,
-    RunControl,
-    ToolCallRecord,
-    ToolCallStart,
-    TraceRecord,
-)
 from zoo.stores.base import BrokenStore
 
 
