@@ -35,6 +35,23 @@ PAUSES_S: Final = (0.05, 0.2, 0.8)
 """How long a write waits before it is tried again; the store has its own retries below these."""
 
 
+async def sure(write: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
+    """A write that is tried again when the store was away or busy; after an unknown outcome only if it is repeatable:
+    it has an identity, or repeating it is harmless.
+    """
+    for pause_s in (*PAUSES_S, None):
+        try:
+            return await write()
+        except (StoreUnavailableError, StoreBusyError):
+            if pause_s is None:
+                raise
+        except StoreOutcomeUnknown:
+            if pause_s is None or not repeatable:
+                raise
+        await asyncio.sleep(pause_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
     """A run and the epoch under which this process holds it."""
@@ -60,18 +77,7 @@ class Recorder:
         return {name: value} if self.capabilities.retry_ids else {}
 
     async def _sure(self, write: Callable[[], Awaitable[T]], *, natural: bool = False) -> T:
-        """A write that is tried again; after an unknown outcome only with an identity, or if repeating is harmless."""
-        for pause_s in (*PAUSES_S, None):
-            try:
-                return await write()
-            except (StoreUnavailableError, StoreBusyError):
-                if pause_s is None:
-                    raise
-            except StoreOutcomeUnknown:
-                if pause_s is None or not (natural or self.capabilities.retry_ids):
-                    raise
-            await asyncio.sleep(pause_s)
-        raise AssertionError("unreachable")
+        return await sure(write, repeatable=natural or self.capabilities.retry_ids)
 
     # -- between two turns --------------------------------------------------------------------------------------------
 

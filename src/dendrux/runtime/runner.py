@@ -28,7 +28,7 @@ from dendrux.runtime.lease import Lease
 from dendrux.runtime.loop import Behaviour, ReActLoop
 from dendrux.runtime.pauses import still_at
 from dendrux.runtime.pending import PendingCall
-from dendrux.runtime.recorder import Owned, Recorder
+from dendrux.runtime.recorder import Owned, Recorder, sure
 from dendrux.runtime.results import RunEvent, RunEventType, RunResult
 from dendrux.runtime.tools import problem
 from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord, TraceRecord
@@ -175,7 +175,10 @@ class Runner:
         return await self._made(request, given), False
 
     async def _made(self, request: Request, given: JsonObject, **seeds: Any) -> CreateRunResult:
-        made: CreateRunResult = await self.store.create_run(request.run_id, self.agent.name, **given, **seeds)
+        made: CreateRunResult = await sure(
+            lambda: self.store.create_run(request.run_id, self.agent.name, **given, **seeds),
+            repeatable=self.capabilities.retry_ids,
+        )
         return made
 
     # -- a run that waits ---------------------------------------------------------------------------------------------
