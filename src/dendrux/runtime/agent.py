@@ -12,7 +12,6 @@ from dendrux.errors import (
     InboxFullError,
     PauseStatusMismatchError,
     RunAlreadyTerminalError,
-    RunNotFoundError,
     RunNotPausedError,
 )
 from dendrux.llm.protocol import LLMProvider, Message
@@ -24,7 +23,7 @@ from dendrux.runtime.limits import Budget, Limits
 from dendrux.runtime.loop import Behaviour
 from dendrux.runtime.recorder import Owned
 from dendrux.runtime.results import PauseOutcome, RunResult
-from dendrux.runtime.runner import Request, Runner
+from dendrux.runtime.runner import Request, Runner, found, result_of
 from dendrux.runtime.stream import RunStream
 from dendrux.runtime.values import JsonObject, RunRecord
 from dendrux.store.ids import new_id
@@ -113,17 +112,17 @@ class Agent:
         """The store of the agent's runs, opened and checked when it is first used."""
         async with self._opening:
             if self._store is None:
-                found = self._given_store
-                if found is None:
+                opened = self._given_store
+                if opened is None:
                     from dendrux.db.session import get_engine
                     from dendrux.store import store_for_engine
 
                     url = self._database_url or os.environ.get(DATABASE_URL) or IN_MEMORY
                     self._engine = get_engine(url, **self._database_options)
-                    found = store_for_engine(self._engine)
-                    self.capabilities = valid.declared(found)
-                await valid.check_statements(found, self.limits)
-                self._store = found
+                    opened = store_for_engine(self._engine)
+                    self.capabilities = valid.declared(opened)
+                await valid.check_statements(opened, self.limits)
+                self._store = opened
         return self._store
 
     async def _runner(self, provider: LLMProvider | None = None) -> Runner:
@@ -183,7 +182,7 @@ class Agent:
         No answered call runs again. Refuses: RunNotFoundError; ValueError for a run that has not ended.
         """
         runner = await self._runner(provider)
-        record = await runner.record(run_id, tenant_id)
+        record = await found(runner.store, run_id, tenant_id)
         if record.status not in TERMINAL_STATUSES:
             raise ValueError(f"run {run_id!r} has status {record.status!r}; only an ended run is retried")
         given = record.input_data or {}
@@ -312,7 +311,7 @@ class Agent:
         owner had begun do, and are listed in `meta["replayed_tool_calls"]`.
         """
         runner = await self._runner()
-        record = await runner.record(run_id, UNSCOPED)
+        record = await found(runner.store, run_id)
         self._is_mine(record)
         owned = Owned(run_id=run_id, claim_epoch=claim_epoch, format=record.format)
         return await runner.go_on(owned, repair=True)
@@ -322,7 +321,7 @@ class Agent:
     ) -> tuple[RunRecord, JsonObject]:
         """The run and its document, if it waits for this. Nothing is written yet."""
         runner = await self._runner()
-        record = await runner.record(run_id, tenant_id)
+        record = await found(runner.store, run_id, tenant_id)
         self._is_mine(record)
         if record.status in TERMINAL_STATUSES:
             raise RunAlreadyTerminalError(run_id, record.status)
@@ -399,15 +398,12 @@ class Agent:
         if outcome == "full":
             raise InboxFullError(run_id, limits.max_pending_notes)
         if outcome == "closed":
-            record = await store.get_run(run_id)
-            if record is None:
-                raise RunNotFoundError(run_id)
-            raise RunAlreadyTerminalError(run_id, record.status)
+            raise RunAlreadyTerminalError(run_id, (await found(store, run_id)).status)
         return note_id
 
     async def result(self, run_id: str, *, tenant_id: TenantScope = UNSCOPED) -> RunResult:
         """Where a run stands, read from the store: without steps. Refuses: RunNotFoundError."""
-        return await (await self._runner()).result_of(run_id, tenant_id)
+        return await result_of(await self.store(), run_id, tenant_id)
 
 
 async def run(agent: Agent, *, user_input: str, provider: LLMProvider | None = None, **options: Any) -> RunResult:

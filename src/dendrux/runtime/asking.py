@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
-from dendrux.errors import RunNotFoundError
 from dendrux.runtime.results import PauseOutcome, RunResult
-from dendrux.runtime.values import RunRecord
+from dendrux.runtime.runner import found, result_of
 from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 
 async def cancel(store: Any, run_id: str, *, cascade: bool, tenant_id: TenantScope) -> RunResult:
     """Cancel a run, and with `cascade` all below it. Refuses: RunNotFoundError."""
-    before = await _found(store, run_id, tenant_id)
+    before = await found(store, run_id, tenant_id)
     meta: dict[str, Any] = {}
     if cascade:
         meta["cascade"] = await _cancel_all(store, run_id, tenant_id)
@@ -26,16 +26,7 @@ async def cancel(store: Any, run_id: str, *, cascade: bool, tenant_id: TenantSco
             event_type="run.cancelled",
             event_data={"reason": "cancel_requested"},
         )
-    after = await _found(store, run_id, tenant_id)
-    return RunResult(
-        run_id=run_id,
-        status=after.status,
-        answer=after.answer,
-        error=after.error,
-        failure_reason=after.failure_reason,
-        iteration_count=after.iteration_count,
-        meta=meta,
-    )
+    return replace(await result_of(store, run_id, tenant_id), meta=meta)
 
 
 async def _cancel_all(store: Any, run_id: str, tenant_id: TenantScope) -> dict[str, str]:
@@ -55,12 +46,12 @@ async def _cancel_all(store: Any, run_id: str, tenant_id: TenantScope) -> dict[s
 
 async def pause(store: Any, run_id: str, *, reason: str | None, cascade: bool, tenant_id: TenantScope) -> PauseOutcome:
     """Ask a run to pause, and with `cascade` all below it, level by level. Refuses: RunNotFoundError."""
-    before = await _found(store, run_id, tenant_id)
+    before = await found(store, run_id, tenant_id)
     affected: dict[str, str] = {run_id: await _asked(store, run_id, before.status, reason)}
     if cascade:
         async for child, status in _below(store, run_id, tenant_id, affected):
             affected[child] = await _asked(store, child, status, reason)
-    after = await _found(store, run_id, tenant_id)
+    after = await found(store, run_id, tenant_id)
     return PauseOutcome(run_id=run_id, status_before=before.status, status_after=after.status, affected=affected)
 
 
@@ -68,7 +59,7 @@ async def _asked(store: Any, run_id: str, status: str, reason: str | None) -> st
     if status == RUNNING and await store.request_pause(run_id, reason=reason):
         return "requested"
     if status == RUNNING:
-        status = (await _found(store, run_id, UNSCOPED)).status  # it was let go of meanwhile
+        status = (await found(store, run_id, UNSCOPED)).status  # it was let go of meanwhile
     if status in TERMINAL_STATUSES:
         return "terminal"
     return "already_paused" if status == "paused" else "already_waiting"
@@ -89,11 +80,3 @@ async def _below(store: Any, root: str, tenant_id: TenantScope, seen: dict[str, 
             if len(page) < LIMIT_MAX:
                 break
             after = page[-1].run_id
-
-
-async def _found(store: Any, run_id: str, tenant_id: TenantScope) -> RunRecord:
-    scope = {} if tenant_id is UNSCOPED else {"tenant_id": tenant_id}
-    found: RunRecord | None = await store.get_run(run_id, **scope)
-    if found is None:
-        raise RunNotFoundError(run_id)
-    return found

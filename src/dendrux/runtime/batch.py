@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from dendrux.errors import StaleClaimError
 from dendrux.llm.protocol import ToolCall
 from dendrux.runtime.context import Delegation, inside
 from dendrux.runtime.conversation import Turn, observation
@@ -117,7 +118,8 @@ class Batch:
                 for call in calls:
                     group.create_task(one(call))
         except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None
+            lost = [error for error in several.exceptions if isinstance(error, StaleClaimError)]
+            raise (lost or several.exceptions)[0] from None
 
     async def _call(self, call: ToolCall, turn: Turn, refused: ToolResult | None) -> None:
         """One call: its intent is stored, then it runs, then what it came to is stored."""

@@ -18,7 +18,7 @@ from dendrux.runtime.pauses import PAUSED, Pause
 from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.recorder import Recorder
 from dendrux.runtime.results import RunEvent, RunEventType, RunResult, Step
-from dendrux.runtime.tools import Tool
+from dendrux.runtime.tools import Tool, storable
 from dendrux.runtime.values import JsonObject, LLMInteractionWrite, UsageRollup
 from dendrux.runtime.work import StoredAnswer, Work, log_step
 from dendrux.store.ids import derived_id, new_id
@@ -185,7 +185,6 @@ class ReActLoop:
             semantic_request={
                 "messages": len(self.work.conversation.messages) + 1,
                 "tools": sorted(self.agent.tools),
-                "options": self.work.options,
             },
             semantic_response={
                 "text": response.text,
@@ -335,7 +334,7 @@ class ReActLoop:
 
     async def failed(self, said: str) -> RunResult:
         """End the run with an error, whether it was raised or returned: the row has its text, the log a `run.error`."""
-        text = said[:ERROR_MAX]
+        text = storable(said)[:ERROR_MAX]
         return await self.ended("error", event_type="run.error", event={"error": text}, error=text)
 
     async def _paused(self, pause: Pause) -> RunResult:

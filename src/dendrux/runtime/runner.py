@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -23,7 +24,7 @@ from dendrux.errors import (
 )
 from dendrux.llm.protocol import Message
 from dendrux.runtime.context import Place, place_of
-from dendrux.runtime.conversation import as_message, as_seed, meta_of
+from dendrux.runtime.conversation import as_seed, meta_of
 from dendrux.runtime.lease import Lease
 from dendrux.runtime.loop import Behaviour, ReActLoop
 from dendrux.runtime.pauses import still_at
@@ -31,7 +32,7 @@ from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.recorder import Owned, Recorder, sure
 from dendrux.runtime.results import RunEvent, RunEventType, RunResult
 from dendrux.runtime.tools import problem
-from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord, TraceRecord
+from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord
 from dendrux.runtime.work import MODEL, OPTIONS, SEEDS, Work, begin, take_up, work_of
 from dendrux.store.capabilities import StoreCapabilities
 from dendrux.store.ids import derived_id, new_id
@@ -115,7 +116,7 @@ class Runner:
         if made.outcome == "existing_active":
             raise RunAlreadyActiveError(made.run_id, made.status)
         if made.outcome == "existing_terminal":
-            return await self.result_of(made.run_id)
+            return await result_of(self.store, made.run_id)
         work = Work(
             run_id=made.run_id,
             tenant_id=place.tenant_id,
@@ -215,11 +216,8 @@ class Runner:
         """
 
         async def prepare(recorder: Recorder) -> Work:
-            record = await self.store.get_run(owned.run_id)
-            if record is None:
-                raise RunNotFoundError(owned.run_id)
             return await take_up(
-                record,
+                await found(self.store, owned.run_id),
                 recorder,
                 self.agent.limits,
                 max_depth=self.max_depth,
@@ -276,53 +274,50 @@ class Runner:
             await loop.cancelled("task_cancelled")
 
         ending = asyncio.ensure_future(end())
-        try:
-            await asyncio.shield(ending)
-        except (PersistenceError, *NOT_OURS, *UNANSWERED):
-            return  # it ended or was lost meanwhile, or its lease brings it back
+        while not ending.done():
+            with contextlib.suppress(asyncio.CancelledError):  # the caller raises the first one
+                await asyncio.wait({ending})
+        error = None if ending.cancelled() else ending.exception()
+        if error is not None and not isinstance(error, (PersistenceError, *NOT_OURS, *UNANSWERED)):
+            LOG.warning("run %s: its cancellation could not be stored (%s)", recorder.run_id, type(error).__name__)
 
     async def _bare(self, recorder: Recorder) -> ReActLoop:
         """A loop that knows of the run what its row says, to end a run that could not be taken up."""
-        record = await self.store.get_run(recorder.run_id)
-        if record is None:
-            raise RunNotFoundError(recorder.run_id)
-        return ReActLoop(self.agent, work_of(record, self.max_depth), recorder, emit=nobody)
+        work = work_of(await found(self.store, recorder.run_id), self.max_depth)
+        return ReActLoop(self.agent, work, recorder, emit=nobody)
 
-    # -- results that are read ----------------------------------------------------------------------------------------
 
-    async def record(self, run_id: str, tenant_id: TenantScope) -> RunRecord:
-        """A run of this scope. Refuses: RunNotFoundError."""
-        scope = {} if tenant_id is UNSCOPED else {"tenant_id": tenant_id}
-        found: RunRecord | None = await self.store.get_run(run_id, **scope)
-        if found is None:
-            raise RunNotFoundError(run_id)
-        return found
+# -- results that are read --------------------------------------------------------------------------------------------
 
-    async def result_of(self, run_id: str, tenant_id: TenantScope = UNSCOPED) -> RunResult:
-        """Where a run stands, as its row tells: without steps."""
-        record = await self.record(run_id, tenant_id)
-        document = await self.store.get_pause_state(run_id) if record.status in PAUSED_STATUSES else None
-        targets = (document or {}).get("pending_targets") or {}
-        calls = (document or {}).get("pending_tool_calls") or ()
-        return RunResult(
-            run_id=record.id,
-            status=record.status,
-            answer=record.answer,
-            error=record.error,
-            failure_reason=record.failure_reason,
-            iteration_count=record.iteration_count,
-            usage=work_of(record, None).usage,
-            pause_id=(document or {}).get("pause_id"),
-            pending_tool_calls=tuple(
-                PendingCall(id=c["id"], name=c["name"], params=c["params"], target=targets.get(c["id"])) for c in calls
-            ),
-        )
 
-    async def seeds_of(self, record: RunRecord) -> list[Message]:
-        """The messages that a run began with."""
-        count = int((record.input_data or {}).get(SEEDS) or 0)
-        traces: list[TraceRecord] = await self.store.get_traces(record.id, limit=min(1000, max(1, count)))
-        return [as_message(trace) for trace in traces[:count]]
+async def found(store: Any, run_id: str, tenant_id: TenantScope = UNSCOPED) -> RunRecord:
+    """A run of this scope. Refuses: RunNotFoundError."""
+    scope = {} if tenant_id is UNSCOPED else {"tenant_id": tenant_id}
+    run: RunRecord | None = await store.get_run(run_id, **scope)
+    if run is None:
+        raise RunNotFoundError(run_id)
+    return run
+
+
+async def result_of(store: Any, run_id: str, tenant_id: TenantScope = UNSCOPED) -> RunResult:
+    """Where a run stands, as its row tells: without steps. Refuses: RunNotFoundError."""
+    record = await found(store, run_id, tenant_id)
+    document = await store.get_pause_state(run_id) if record.status in PAUSED_STATUSES else None
+    targets = (document or {}).get("pending_targets") or {}
+    calls = (document or {}).get("pending_tool_calls") or ()
+    return RunResult(
+        run_id=record.id,
+        status=record.status,
+        answer=record.answer,
+        error=record.error,
+        failure_reason=record.failure_reason,
+        iteration_count=record.iteration_count,
+        usage=work_of(record, None).usage,
+        pause_id=(document or {}).get("pause_id"),
+        pending_tool_calls=tuple(
+            PendingCall(id=c["id"], name=c["name"], params=c["params"], target=targets.get(c["id"])) for c in calls
+        ),
+    )
 
 
 def _of_run(error: BaseException, run_id: str) -> None:

@@ -180,7 +180,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool 
 
 def failed(call: ToolCall, error: str, *, outcome: str = "failed", since: float | None = None) -> ToolResult:
     """The result of a call that did not work."""
-    said = error[:ERROR_MAX]
+    said = storable(error)[:ERROR_MAX]
     return ToolResult(
         name=call.name,
         call_id=call.id,
@@ -200,6 +200,11 @@ def encoded(value: Any) -> str:
         from pydantic_core import to_jsonable_python
 
         return json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False)
+
+
+def storable(text: str) -> str:
+    """Text of an error without what no database takes: half of a surrogate pair becomes a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 def problem(error: BaseException) -> str:
