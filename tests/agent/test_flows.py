@@ -410,3 +410,20 @@ async def test_history_comes_before_the_input(store: Any) -> None:
     assert [m.content for m in agent.provider.call_history[0].messages[1:]] == ["hi", "hello", "and now?"]  # type: ignore[union-attr]
     kinds = [(t.trace_kind, t.content) for t in await store.get_traces(done.run_id)]
     assert kinds == [("seed", "hi"), ("seed", "hello"), ("seed", "and now?"), ("final", "hello again")]
+
+
+async def test_errors_of_any_text_are_stored(store: Any) -> None:
+    @dendrux.tool
+    def odd() -> None:
+        """Odd."""
+        raise ValueError("half a pair: \ud800, and \u0000")
+
+    agent = agent_of(store, calling(("odd", {})), LookupError("\udfff"), tools=[odd])
+    with pytest.raises(LookupError) as raised:
+        await agent.run("go")
+    run_id = raised.value.run_id  # type: ignore[attr-defined]
+    (call,) = await store.get_tool_calls(run_id)
+    assert call.error_message == "ValueError: half a pair: ?, and \u0000"
+    assert (await store.get_run(run_id)).error == "LookupError: ?"
+    without = dendrux.Agent(name="a", prompt="Help.", state_store=store)
+    assert (await without.result(run_id)).status == "error"
