@@ -19,8 +19,8 @@ from kit import broken_reference
 def dendrux_reference_class():
     return broken_reference.{name}
 """
-CAVEATS = ("unverified: save_usage retry identity", "reduced budget: 3 examples", "not part of this version: ")
-"""What the protocol cannot show, this test does not pay for, and this version does not have."""
+CAVEATS = ("unverified: save_usage retry identity", "reduced budget: 3 examples")
+"""What the protocol cannot show, and this test does not pay for."""
 
 
 def test_the_reference_store_is_certified(project: Project) -> None:
