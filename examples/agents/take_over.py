@@ -11,7 +11,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import dendrux
@@ -45,14 +45,13 @@ async def die() -> None:
 async def take_over() -> None:
     engine = get_engine(URL)
     store = SQLiteStateStore(engine)
-    # A deployment sweeps for leases older than its lease_s. Here the owner is known to be dead.
-    await store.mark_lease_expired(cutoff=datetime.now(UTC) + timedelta(seconds=1))
-    for lease in await store.get_lease_expired():
-        epoch = await store.reclaim_run(lease.run_id, expected_epoch=lease.claim_epoch)
-        print("taken over under epoch", epoch)
-        result = await agent(store, "Both are done.").resume_claimed(lease.run_id, claim_epoch=epoch)
+    # A deployment sweeps for leases older than its lease_s, 90 seconds. Here the owner is known to be dead.
+    swept = await dendrux.sweep(state_store=store, stale_running=timedelta(0), on_stale="reclaim", agents=["worker"])
+    for run in swept.reclaimed:
+        print("taken over under epoch", run.claim_epoch)
+        result = await agent(store, "Both are done.").resume_claimed(run.run_id, claim_epoch=run.claim_epoch)
         print(f"{result.status}: {result.answer}")
-        for call in (await store.get_replayed_tool_calls(lease.run_id)).calls:
+        for call in (await store.get_replayed_tool_calls(run.run_id)).calls:
             print("ran again:", call.params["part"])
     await store.close()
     await engine.dispose()

@@ -45,7 +45,8 @@ class OldestStore:
         self.written.append(("trace", {"content": content, "order_index": order_index}))
 
     async def get_traces(self, run_id, *, limit=None, offset=0):
-        return [row for kind, row in self.written if kind == "trace"][offset : offset + limit]
+        found = [SimpleNamespace(**row) for kind, row in self.written if kind == "trace"]
+        return found[offset : offset + limit]
 
     async def save_tool_call(
         self, run_id, *, tool_call_id, provider_tool_call_id, tool_name, target, params, result_payload, success,

@@ -19,6 +19,7 @@ from dendrux.runtime import pauses
 from dendrux.runtime import validation as valid
 from dendrux.runtime.conversation import complete_turns, load
 from dendrux.runtime.lease import check_heartbeat
+from dendrux.runtime.legacy import adapted
 from dendrux.runtime.limits import Budget, Limits
 from dendrux.runtime.loop import Behaviour
 from dendrux.runtime.recorder import Owned
@@ -122,7 +123,7 @@ class Agent:
                     opened = store_for_engine(self._engine)
                     self.capabilities = valid.declared(opened)
                 await valid.check_statements(opened, self.limits)
-                self._store = opened
+                self._store = adapted(opened)
         return self._store
 
     async def _runner(self, provider: LLMProvider | None = None) -> Runner:

@@ -6,42 +6,25 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+from dendrux.runtime import cancelling
 from dendrux.runtime.results import PauseOutcome, RunResult
 from dendrux.runtime.runner import found, result_of
-from dendrux.vocabulary import LIMIT_MAX, PAUSED_STATUSES, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+from dendrux.vocabulary import LIMIT_MAX, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 
 async def cancel(store: Any, run_id: str, *, cascade: bool, tenant_id: TenantScope) -> RunResult:
     """Cancel a run, and with `cascade` all below it. Refuses: RunNotFoundError."""
-    before = await found(store, run_id, tenant_id)
-    meta: dict[str, Any] = {}
-    if cascade:
-        meta["cascade"] = await _cancel_all(store, run_id, tenant_id)
-    elif before.status not in TERMINAL_STATUSES and await store.request_cancel(run_id):
-        # A paused run has no owner who would see the request. Nobody claims it any more, so it can be ended here.
-        await store.finalize_with_event(
-            run_id,
-            status="cancelled",
-            allowed_current_statuses=sorted(PAUSED_STATUSES),
-            event_type="run.cancelled",
-            event_data={"reason": "cancel_requested"},
-        )
-    return replace(await result_of(store, run_id, tenant_id), meta=meta)
-
-
-async def _cancel_all(store: Any, run_id: str, tenant_id: TenantScope) -> dict[str, str]:
-    """What became of each run of the tree, page by page."""
-    outcomes: dict[str, str] = {}
-    after: str | None = None
-    while True:
-        page = await store.cancel_subtree(run_id, limit=LIMIT_MAX, after=after, tenant_id=tenant_id)
-        outcomes.update(dict.fromkeys(page.cancelled, "cancelled"))
-        outcomes.update(dict.fromkeys(page.requested, "cancel_requested"))
-        outcomes.update(dict.fromkeys(page.already_terminal, "terminal"))
-        outcomes.update((failed.run_id, f"failed: {failed.code}") for failed in page.failed)
-        after = page.next_after
-        if after is None:
-            return outcomes
+    if not cascade:
+        await cancelling.cancel(store, run_id, tenant_id=tenant_id)
+        return await result_of(store, run_id, tenant_id)
+    done = await cancelling.cancel_tree(store, run_id, tenant_id=tenant_id)
+    outcomes = {
+        **dict.fromkeys(done.cancelled, "cancelled"),
+        **dict.fromkeys(done.requested, "cancel_requested"),
+        **dict.fromkeys(done.already_terminal, "terminal"),
+        **{failed.run_id: f"failed: {failed.code}" for failed in done.failed},
+    }
+    return replace(await result_of(store, run_id, tenant_id), meta={"cascade": outcomes})
 
 
 async def pause(store: Any, run_id: str, *, reason: str | None, cascade: bool, tenant_id: TenantScope) -> PauseOutcome:

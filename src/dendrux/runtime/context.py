@@ -47,6 +47,7 @@ def store_identity(store: Any) -> object:
 
     A store in memory is its engine, since another engine with the same URL has other data.
     """
+    store = getattr(store, "wrapped", store)  # an adapter is the store that it stands before
     said = getattr(store, "store_identity", None)
     if isinstance(said, str):
         return said

@@ -25,6 +25,7 @@ from dendrux.runtime.values import (
     RunControl,
     RunRecord,
     SweepPage,
+    TraceRecord,
     UsageRollup,
 )
 from dendrux.vocabulary import (
@@ -384,6 +385,11 @@ class _Legacy:
         """Stamp notes as delivered."""
         return int(await self._method("mark_notes_delivered")(run_id, list(note_ids), iteration=iteration))
 
+    async def get_traces(self, run_id: str, **old: Any) -> list[TraceRecord]:
+        """A page of the conversation. The earlier record does not say of which kind a message is."""
+        found = await self._method("get_traces")(run_id, **old)
+        return [row if hasattr(row, "trace_kind") else _message(row) for row in found]
+
     # -- usage --------------------------------------------------------------------------------------------------------
 
     async def get_llm_interactions(self, run_id: str, **old: Any) -> list[LLMInteractionRecord]:
@@ -408,7 +414,6 @@ class _Legacy:
 
 PASSED: Final = frozenset(
     {
-        "get_traces",
         "get_tool_calls",
         "get_run_events",
         "get_pause_state",
@@ -422,6 +427,12 @@ PASSED: Final = frozenset(
     }
 )
 """Methods whose calls are the same in both releases, and the two that any store may have for its followers."""
+
+
+def _message(row: Any) -> TraceRecord:
+    names = [f.name for f in fields(TraceRecord) if f.name != "trace_kind"]
+    known: dict[str, Any] = {name: getattr(row, name, None) for name in names}
+    return TraceRecord(trace_kind="message", **known)
 
 
 def _summed(row: Any) -> LLMInteractionRecord:

@@ -116,7 +116,7 @@ def checked_meta(metadata: dict[str, Any] | None) -> dict[str, Any]:
 async def check_statements(store: Any, limits: Limits) -> None:
     """Before the first use: can the store's statements carry what the limits allow?
 
-    `statement_capacity` is looked up on the class, so that a proxy that answers every attribute is not asked.
+    `statement_capacity` is looked up on the class: what an instance or a forwarding wrapper answers promises nothing.
     Refuses: ValueError naming both numbers.
     """
     if getattr(type(store), "statement_capacity", None) is None:
