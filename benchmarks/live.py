@@ -42,7 +42,7 @@ class Sizes:
         self.events = 40 if quick else 600
         self.followers = 100 if quick else 1000
         self.alone = 20 if quick else 1000
-        self.idle_s = 2.0 if quick else 10.0
+        self.idle_s = 0.5 if quick else 10.0
         self.blocks = 2 if quick else 10
         self.block = 40 if quick else 400
 

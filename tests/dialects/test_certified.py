@@ -13,7 +13,7 @@ from dendrux.testing.databases import variable
 from dialects.found import Database, Found
 
 LONGEST_S = 1200
-EXAMPLES = {"quick": ["--examples", "5"], "full": []}
+EXAMPLES = {"quick": ["--examples", "2"], "full": []}
 """Examples of each machine."""
 
 pytestmark = pytest.mark.slow

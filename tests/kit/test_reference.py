@@ -19,12 +19,12 @@ from kit import broken_reference
 def dendrux_reference_class():
     return broken_reference.{name}
 """
-CAVEATS = ("unverified: save_usage retry identity", "reduced budget: 3 examples")
+CAVEATS = ("unverified: save_usage retry identity", "reduced budget: 1 examples")
 """What the protocol cannot show, and this test does not pay for."""
 
 
 def test_the_reference_store_is_certified(project: Project) -> None:
-    result = project.certify(*FIXTURES, "--dendrux-examples=3")
+    result = project.certify(*FIXTURES, "--dendrux-examples=1")
     assert result.ret == 0, "\n".join(summary(result))
     certified, _, caveats = verdict(result).partition(" (caveats: ")
     groups = certified.removeprefix("CERTIFIED with caveats: ").split(", ")

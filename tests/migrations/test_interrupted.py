@@ -78,7 +78,7 @@ def test_stopped_after_each_statement(family, tmp_path, fresh, budget, start):
             if rows is not None:
                 assert on(url, older.rows) == rows, done[-1]
         if budget == "quick":  # a full run stops after each
-            number += 10 if family in {"mariadb", "mysql"} else 20
+            number += 25 if family in {"mariadb", "mysql"} else 50
 
 
 CHILD = """
