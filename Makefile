@@ -56,6 +56,6 @@ $(STAMP): pyproject.toml
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -c 'import _dendrux_pytest' 2>/dev/null || "$(PYTHON)" -m venv --clear $(VENV)
 	@{ $(BIN)/python -m pip install -qq --upgrade "pip>=25.1" \
-		&& $(BIN)/python -m pip install -qq --editable ".[testkit,postgres,mysql,redis]" --group dev; } \
+		&& $(BIN)/python -m pip install -qq --editable ".[all]" --group dev; } \
 		|| { echo "missing: packages that pip could not install (its message is above)" >&2; exit 1; }
 	@touch $@
