@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from ledger_store import LedgerStore
-from sqlalchemy import URL, event
+from sqlalchemy import URL, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from dendrux.db.models import Base
@@ -20,17 +21,16 @@ from dendrux.testing.store_kit.sql import SqlClock, SqlFaultInjector
 class Desk:
     """Opens ledgers in one folder and remembers what must be closed."""
 
-    def __init__(self, folder: Path, closing: AsyncExitStack) -> None:
+    def __init__(self, folder: Path, blank: Path, closing: AsyncExitStack) -> None:
         self.folder = folder
+        self.blank = blank
         self.closing = closing
         self.engines: list[AsyncEngine] = []
 
     async def open_new(self, live_updates: object = None) -> LedgerStore:
-        """A store over empty data: a new file with the tables of this release."""
-        engine = self._engine(URL.create("sqlite+aiosqlite", database=str(self.folder / f"{len(self.engines)}.db")))
-        async with engine.begin() as connection:
-            await connection.run_sync(Base.metadata.create_all)
-        return LedgerStore(engine, live_updates=live_updates)
+        """A store over empty data: a copy of the file that has the tables of this release and no row."""
+        file = shutil.copyfile(self.blank, self.folder / f"{len(self.engines)}.db")
+        return LedgerStore(self._engine(URL.create("sqlite+aiosqlite", database=str(file))), live_updates=live_updates)
 
     async def open_again(self, store: LedgerStore) -> LedgerStore:
         """Another store over the same data, with connections of its own."""
@@ -49,10 +49,20 @@ def do_not_wait_for_the_disk(connection: Any, record: object) -> None:
     connection.execute("PRAGMA synchronous = OFF").close()
 
 
+@pytest.fixture(scope="session")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables are made once, as a deployment makes them."""
+    path = tmp_path_factory.mktemp("blank") / "ledger.db"
+    engine = create_engine(URL.create("sqlite", database=str(path)))
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    return path
+
+
 @pytest_asyncio.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(tmp_path: Path, blank: Path) -> AsyncIterator[Desk]:
     async with AsyncExitStack() as closing:
-        yield Desk(tmp_path, closing)
+        yield Desk(tmp_path, blank, closing)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ import pytest
 from repo.nouns import NOUNS, ROOT
 
 pytestmark = pytest.mark.slow
+FULL = os.environ.get("DENDRUX_BUDGET") == "full"
+"""A quick run leaves the built-in store to tests/unit/test_contracts_sqlite.py."""
 
 
 def run(*command: str | Path, cwd: Path, timeout: float = 900) -> subprocess.CompletedProcess[str]:
@@ -59,15 +61,17 @@ def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
-def test_the_installed_wheel_certifies_the_built_in_store(binaries: Path, tmp_path: Path) -> None:
-    done = run(binaries / "dendrux", "certify", "sqlite", "--examples", "1", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "\n  CERTIFIED" in done.stdout
+if FULL:
+
+    def test_the_installed_wheel_certifies_the_built_in_store(binaries: Path, tmp_path: Path) -> None:
+        done = run(binaries / "dendrux", "certify", "sqlite", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "\n  CERTIFIED" in done.stdout
 
 
 def test_the_installed_wheel_finds_the_fixtures_of_a_custom_store(binaries: Path, tmp_path: Path) -> None:
     store = shutil.copytree(ROOT / "examples/custom_store", tmp_path / "store")
-    done = run(binaries / "pytest", "-p", "dendrux.testing.store_kit", "-k", "declaration", cwd=store)
+    done = run(binaries / "pytest", "-p", "dendrux.testing.store_kit", "-k", "declaration or save_trace", cwd=store)
     assert "\nLedgerStore (deployment=single_host" in done.stdout, done.stdout + done.stderr
     assert "NOT CERTIFIED (incomplete run)" in done.stdout
     assert " failed" not in done.stdout
