@@ -13,8 +13,8 @@ from dendrux.testing.databases import variable
 from dialects.found import Database, Found
 
 LONGEST_S = 1200
-EXAMPLES = {"quick": ["--examples", "2"], "full": []}
-"""Examples of each machine."""
+EXAMPLES = {"quick": ["--examples", "2", "--matrix", "sample"], "full": []}
+"""Examples of each machine; the whole pair matrix runs on SQLite."""
 
 pytestmark = pytest.mark.slow
 

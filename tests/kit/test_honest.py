@@ -46,6 +46,13 @@ def test_a_reduced_budget_is_a_caveat() -> None:
     assert "reduced budget: 3 examples per machine" in shown.caveats
 
 
+def test_a_sampled_matrix_is_a_caveat() -> None:
+    row = next(c for c in catalogue() if ".pair_matrix." in c.id)
+    results = {row.id: Result(outcome="passed", notes={"sampled": 7, "cells": {"one"}})}
+    shown = judge(Examined(Declaration(name="S", module="m"), [row], results))
+    assert "pair matrix: every third cell only" in shown.caveats
+
+
 def test_another_class_is_another_store(project: Project) -> None:
     asks = "async def asks(situation): await situation.bench.instance(1)\n"
     more = asks + OTHER

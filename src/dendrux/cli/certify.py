@@ -36,9 +36,9 @@ def add_to(commands: Any) -> None:
     command.add_argument("--seed", type=int, metavar="N", help="seed of the machines (default: the same in every run)")
     command.add_argument(
         "--matrix",
-        choices=("cover", "all"),
+        choices=("sample", "cover", "all"),
         default="cover",
-        help="cells of the pair matrix: one state for each pair of operations, or all (default: cover)",
+        help="the pair matrix: one state for each pair of operations, all, or a third of the pairs (default: cover)",
     )
     command.add_argument(
         "--jobs",

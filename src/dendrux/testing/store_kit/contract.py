@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from dendrux.testing.bench import Bench
+from dendrux_model.machines.cells import Size
 from dendrux_model.programs import Do, Fault, Program, Reopen, Tick, instances
 
 GROUPS: Final = (
@@ -50,7 +51,7 @@ class Settings:
     examples: int | None = None
     """Examples per machine; None is the default budget of each."""
     seed: int | None = None
-    matrix: Literal["cover", "all"] = "cover"
+    matrix: Size = "cover"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,8 @@ def matrix_check(name: str) -> Check:
         row = [cell for cell in cells(situation.format, situation.settings.matrix) if is_row(cell, name)]
         if situation.bench.clock is None:
             row = [cell for cell in row if cell.start in TIMELESS]
+        if situation.settings.matrix == "sample":
+            situation.note("sampled", len(row))
         situation.note("cells", {cell.name for cell in row})
         ran = await run_cells(situation, row)
         situation.note("programs", ran)

@@ -187,6 +187,8 @@ def caveats(examined: Examined) -> Iterable[str]:
         yield "two processes: not tested"
     if reduced := sorted({r.notes["reduced"] for r in examined.results.values() if "reduced" in r.notes}):
         yield f"reduced budget: {', '.join(map(str, reduced))} examples per machine"
+    if any("sampled" in r.notes for r in examined.results.values()):
+        yield "pair matrix: every third cell only"
     if absent := examined.absent():
         yield f"not part of this version: {', '.join(absent)}"
 
