@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-BUDGETS = {"quick": ("--dendrux-examples=2",), "full": ()}
+BUDGETS = {"quick": ("--dendrux-examples=2", "--dendrux-matrix=sample"), "full": ()}
 ROOT = Path(__file__).resolve().parents[1]
 
 
