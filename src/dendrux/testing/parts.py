@@ -89,7 +89,11 @@ class Parts:
 
 
 def run_some(session: pytest.Session, taken: Any, first: Connection) -> None:
-    """Run tests, each the next one that no process has taken; the one after is known when fixtures are torn down."""
+    """Run tests, each the next one that no process has taken.
+
+    A test is taken only when it is run, so a process that dies loses no other. Until all are taken, fixtures that
+    outlive a test are kept, as for any neighbour of it.
+    """
     kit, hook = session.config.stash[KIT], session.config.hook
 
     def take() -> int | None:
@@ -98,17 +102,16 @@ def run_some(session: pytest.Session, taken: Any, first: Connection) -> None:
             taken.value += 1
         return number if number < len(session.items) else None
 
-    number = take()
-    while number is not None:
-        following = take()
+    while (number := take()) is not None:
         first.send(number)
         item = session.items[number]
-        reports = runtestprotocol(item, log=False, nextitem=None if following is None else session.items[following])
+        neighbour = session.items[number - 1] if len(session.items) > 1 else None
+        reports = runtestprotocol(item, log=False, nextitem=neighbour)
         shown = [hook.pytest_report_to_serializable(config=session.config, report=report) for report in reports]
         candidate = kit.candidate(item)
         result = candidate.results.get(item.stash[CONTRACT].id)
         first.send(Ran(number, shown, candidate.declaration, result))
-        number = following
+    session._setupstate.teardown_exact(None)  # what outlives a test, at the end of all
 
 
 def messages(parts: list[Part]) -> Iterator[tuple[Part, Any]]:
