@@ -14,7 +14,11 @@ RUNNING: Final = "running"
 PENDING: Final = "pending"
 """Declared for readers of old rows; nothing writes it."""
 
-PAUSED_STATUSES: Final = frozenset({"waiting_client_tool", "waiting_human_input", "waiting_approval", "paused"})
+WAITING_CLIENT: Final = "waiting_client_tool"
+WAITING_HUMAN: Final = "waiting_human_input"
+WAITING_APPROVAL: Final = "waiting_approval"
+PAUSED: Final = "paused"
+PAUSED_STATUSES: Final = frozenset({WAITING_CLIENT, WAITING_HUMAN, WAITING_APPROVAL, PAUSED})
 """A run that waits for somebody: it has a pause document and can be claimed."""
 
 TERMINAL_STATUSES: Final = frozenset({"success", "error", "max_iterations", "cancelled"})
@@ -26,6 +30,8 @@ STATUSES: Final = OPEN_STATUSES | TERMINAL_STATUSES | {PENDING}
 # -- events -----------------------------------------------------------------------------------------------------------
 
 RUN_PAUSED: Final = "run.paused"
+RUN_RESUMED: Final = "run.resumed"
+"""What an agent logs when it goes on with a paused run."""
 TOOL_STARTED: Final = "tool.started"
 TOOL_COMPLETED: Final = "tool.completed"
 RUN_STARTED: Final = "run.started"

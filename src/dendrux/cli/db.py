@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from dendrux.cli.problems import Problem
-from dendrux.cli.targets import DATABASE_HELP, chosen_url, family, in_memory, require_driver
+from dendrux.cli.targets import DATABASE_HELP, chosen_url, family, require_driver
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -124,6 +124,7 @@ def database_of(option: str | None) -> URL:
     Refuses: Problem without one, and for a database that has no revisions.
     """
     from dendrux.db.migrate import FAMILIES
+    from dendrux.db.session import is_memory
 
     parsed, dialect, source = chosen_url(option)
     if dialect.name not in FAMILIES:
@@ -134,7 +135,7 @@ def database_of(option: str | None) -> URL:
     require_driver(dialect, source)
     if dialect.name != "sqlite":
         asyncio.run(family(parsed, source))
-    elif in_memory(parsed):
+    elif is_memory(parsed):
         raise Problem(f"{source} names a database in memory, which is gone when this command ends")
     return parsed
 

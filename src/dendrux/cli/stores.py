@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from dendrux.cli.output import encoded
 from dendrux.cli.problems import Problem
-from dendrux.cli.targets import DATABASE_HELP, chosen_url, family, in_memory, require_driver
+from dendrux.cli.targets import DATABASE_HELP, chosen_url, family, require_driver
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -88,6 +88,7 @@ def usable_url(option: str | None) -> tuple[URL, str]:
     Refuses: Problem for a database without a built-in store, in memory, or a SQLite file that does not exist: opening
     it would make one, and a mistyped name would read as a database without runs.
     """
+    from dendrux.db.session import is_memory
     from dendrux.store.factory import BUILT_IN
 
     url, dialect, source = chosen_url(option)
@@ -95,7 +96,7 @@ def usable_url(option: str | None) -> tuple[URL, str]:
         raise Problem(f"{source} is for {dialect.name}, and built-in stores are for {', '.join(sorted(BUILT_IN))} only")
     require_driver(dialect, source)
     if dialect.name == "sqlite":
-        if in_memory(url):
+        if is_memory(url):
             raise Problem(f"{source} names a database in memory, which holds nothing when a command begins")
         name = str(url.database)
         if not name.startswith("file:") and not Path(name).is_file():

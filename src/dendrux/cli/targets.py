@@ -98,15 +98,6 @@ def chosen_url(option: str | None) -> tuple[URL, type[Dialect], str]:
     return *read_url(given, source), source
 
 
-def in_memory(url: URL) -> bool:
-    """Whether the data would be gone when the command ends."""
-    from sqlalchemy.ext.asyncio import create_async_engine
-
-    from dendrux.db.session import is_memory
-
-    return is_memory(create_async_engine(url))
-
-
 def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
     """A URL and its dialect; `source` is where the user gave it."""
     from sqlalchemy import make_url

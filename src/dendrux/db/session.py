@@ -44,7 +44,7 @@ def get_engine(url: str | URL, **options: Any) -> AsyncEngine:
         return create_async_engine(made, **options)
     connect_args = {"timeout": BUSY_TIMEOUT_S, **options.pop("connect_args", {})}
     engine = create_async_engine(made, connect_args=connect_args, **options)
-    preparation = _Preparation(engine.dialect, memory=is_memory(engine))
+    preparation = _Preparation(engine.dialect, memory=is_memory(engine.url))
 
     @event.listens_for(engine.sync_engine, "connect")
     def _on_connect(dbapi_connection: Any, _record: Any) -> None:
@@ -53,17 +53,12 @@ def get_engine(url: str | URL, **options: Any) -> AsyncEngine:
     return engine
 
 
-def is_memory(engine: AsyncEngine) -> bool:
+def is_memory(url: URL) -> bool:
     """Whether the data lives in this process's memory: in one connection, or in a cache its connections share."""
-    if engine.url.get_backend_name() != "sqlite":
+    if url.get_backend_name() != "sqlite":
         return False
-    database = engine.url.database or ""
-    return (
-        database == ""
-        or ":memory:" in database
-        or "mode=memory" in database
-        or engine.url.query.get("mode") == "memory"
-    )
+    database = url.database or ""
+    return database == "" or ":memory:" in database or "mode=memory" in database or url.query.get("mode") == "memory"
 
 
 def _schema() -> Iterator[CreateTable | CreateIndex]:

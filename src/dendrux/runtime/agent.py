@@ -28,7 +28,17 @@ from dendrux.runtime.runner import Request, Runner, found, result_of
 from dendrux.runtime.stream import RunStream
 from dendrux.runtime.values import JsonObject, RunRecord
 from dendrux.store.ids import new_id
-from dendrux.vocabulary import PAUSED_STATUSES, TERMINAL_STATUSES, UNSCOPED, TenantScope, Unscoped
+from dendrux.vocabulary import (
+    PAUSED,
+    PAUSED_STATUSES,
+    TERMINAL_STATUSES,
+    UNSCOPED,
+    WAITING_APPROVAL,
+    WAITING_CLIENT,
+    WAITING_HUMAN,
+    TenantScope,
+    Unscoped,
+)
 
 DATABASE_URL = "DENDRUX_DATABASE_URL"
 IN_MEMORY = "sqlite+aiosqlite:///:memory:"
@@ -258,7 +268,7 @@ class Agent:
         `pause_id`), RunAlreadyClaimedError. StoreOutcomeUnknown: nobody can say whether the run was claimed, and
         nothing was done with it.
         """
-        record, document = await self._waiting(run_id, pauses.WAITING_CLIENT, tenant_id, pause_id)
+        record, document = await self._waiting(run_id, WAITING_CLIENT, tenant_id, pause_id)
         given = pauses.tool_results(run_id, results, document)
         return await self._answer(record, document, {pauses.RESULTS: given}, tenant_id)
 
@@ -266,7 +276,7 @@ class Agent:
         self, run_id: str, text: str, *, pause_id: str | None = None, tenant_id: TenantScope = UNSCOPED
     ) -> RunResult:
         """Answer the question that the run asks a person, and go on."""
-        record, document = await self._waiting(run_id, pauses.WAITING_HUMAN, tenant_id, pause_id)
+        record, document = await self._waiting(run_id, WAITING_HUMAN, tenant_id, pause_id)
         if not isinstance(text, str):
             raise TypeError(f"text must be a string, not {type(text).__name__}")
         return await self._answer(record, document, {pauses.INPUT: text}, tenant_id)
@@ -282,7 +292,7 @@ class Agent:
         tenant_id: TenantScope = UNSCOPED,
     ) -> RunResult:
         """Decide on gated calls, all at once or each by its id, and go on. Rejected calls are answered, never run."""
-        record, document = await self._waiting(run_id, pauses.WAITING_APPROVAL, tenant_id, pause_id)
+        record, document = await self._waiting(run_id, WAITING_APPROVAL, tenant_id, pause_id)
         chosen = pauses.decided(run_id, document, approved, decisions, rejection_reason)
         return await self._answer(record, document, {pauses.DECISIONS: chosen}, tenant_id)
 
@@ -302,7 +312,7 @@ class Agent:
             return await self.submit_tool_results(run_id, tool_results, pause_id=pause_id, tenant_id=tenant_id)
         if user_input is not None:
             return await self.submit_input(run_id, user_input, pause_id=pause_id, tenant_id=tenant_id)
-        record, document = await self._waiting(run_id, pauses.PAUSED, tenant_id, pause_id)
+        record, document = await self._waiting(run_id, PAUSED, tenant_id, pause_id)
         return await self._answer(record, document, {pauses.RESUMED: True}, tenant_id)
 
     async def resume_claimed(self, run_id: str, *, claim_epoch: int) -> RunResult:

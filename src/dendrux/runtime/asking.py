@@ -9,7 +9,7 @@ from typing import Any
 from dendrux.runtime import cancelling
 from dendrux.runtime.results import PauseOutcome, RunResult
 from dendrux.runtime.runner import found, result_of
-from dendrux.vocabulary import LIMIT_MAX, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
+from dendrux.vocabulary import LIMIT_MAX, PAUSED, RUNNING, TERMINAL_STATUSES, UNSCOPED, TenantScope
 
 
 async def cancel(store: Any, run_id: str, *, cascade: bool, tenant_id: TenantScope) -> RunResult:
@@ -45,7 +45,7 @@ async def _asked(store: Any, run_id: str, status: str, reason: str | None) -> st
         status = (await found(store, run_id, UNSCOPED)).status  # it was let go of meanwhile
     if status in TERMINAL_STATUSES:
         return "terminal"
-    return "already_paused" if status == "paused" else "already_waiting"
+    return "already_paused" if status == PAUSED else "already_waiting"
 
 
 async def _below(store: Any, root: str, tenant_id: TenantScope, seen: dict[str, str]) -> AsyncIterator[tuple[str, str]]:

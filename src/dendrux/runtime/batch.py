@@ -12,12 +12,13 @@ from dendrux.errors import StaleClaimError
 from dendrux.llm.protocol import ToolCall
 from dendrux.runtime.context import Delegation, inside
 from dendrux.runtime.conversation import Turn, observation
-from dendrux.runtime.pauses import WAITING_APPROVAL, WAITING_CLIENT, WAITING_HUMAN, Pause
+from dendrux.runtime.pauses import Pause
 from dendrux.runtime.recorder import Recorder
 from dendrux.runtime.results import RunEvent, RunEventType, ToolResult
 from dendrux.runtime.tools import Tool, failed
 from dendrux.runtime.work import Work, result_of
 from dendrux.store.ids import derived_id, new_id
+from dendrux.vocabulary import WAITING_APPROVAL, WAITING_CLIENT, WAITING_HUMAN
 
 APPROVAL_REQUESTED = "approval.requested"
 

@@ -56,7 +56,7 @@ def store_identity(store: Any) -> object:
         return id(store)
     from dendrux.db.session import is_memory
 
-    return id(engine) if is_memory(engine) else engine.url
+    return id(engine) if is_memory(engine.url) else engine.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dendrux.runtime.batch import Batch
 from dendrux.runtime.context import Delegation, store_identity
 from dendrux.runtime.conversation import COMMENTARY, FINAL_ANSWER, Turn, as_trace, stored_calls
 from dendrux.runtime.limits import Budget, Limits, added, rollup
-from dendrux.runtime.pauses import PAUSED, Pause
+from dendrux.runtime.pauses import Pause
 from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.recorder import Recorder
 from dendrux.runtime.results import RunEvent, RunEventType, RunResult, Step
@@ -22,7 +22,7 @@ from dendrux.runtime.tools import Tool, storable
 from dendrux.runtime.values import JsonObject, LLMInteractionWrite, UsageRollup
 from dendrux.runtime.work import StoredAnswer, Work, log_step
 from dendrux.store.ids import derived_id, new_id
-from dendrux.vocabulary import META_PAUSE_REQUEST, TERMINAL_STATUSES
+from dendrux.vocabulary import META_PAUSE_REQUEST, PAUSED, TERMINAL_STATUSES
 
 LLM_STARTED: Final = "llm.started"
 INBOX_DELIVERED: Final = "inbox.delivered"

@@ -13,11 +13,6 @@ from dendrux.runtime.results import ToolResult
 from dendrux.runtime.tools import encoded
 from dendrux.runtime.values import JsonObject, UsageStats
 
-WAITING_CLIENT: Final = "waiting_client_tool"
-WAITING_HUMAN: Final = "waiting_human_input"
-WAITING_APPROVAL: Final = "waiting_approval"
-PAUSED: Final = "paused"
-
 RESULTS: Final = "submitted_tool_results"
 INPUT: Final = "submitted_user_input"
 DECISIONS: Final = "submitted_decisions"

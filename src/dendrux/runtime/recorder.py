@@ -215,10 +215,10 @@ class Recorder:
 
     async def start_call(self, call: ToolCall, turn: Turn) -> ToolCallStart:
         """The intent of a call of this process, durable before the call runs."""
-        data = {"tool_name": call.name, "target": "server"}
         if not self.format_2:
             await self.announce_call(call, turn.iteration, "server")
             return ToolCallStart(attempt=1, replayed=False)
+        data = {"tool_name": call.name, "target": "server"}
         return await self._sure(
             lambda: self.store.start_tool_call(
                 self.run_id,
@@ -249,11 +249,11 @@ class Recorder:
 
     async def complete_call(self, call: ToolCall, result: ToolResult, turn: Turn) -> None:
         """What a call of this process came to: result, observation and event, in one transaction on format 2."""
-        said = observation(call, result, turn.iteration)
-        place = turn.place(call)
         if not self.format_2:
             await self.answered_call(call, result, turn, "server")
             return
+        said = observation(call, result, turn.iteration)
+        place = turn.place(call)
         await self._sure(
             lambda: self.store.complete_tool_call(
                 self.run_id,

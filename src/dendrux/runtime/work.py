@@ -17,9 +17,8 @@ from dendrux.runtime.results import Step, ToolResult
 from dendrux.runtime.tools import encoded
 from dendrux.runtime.values import JsonObject, RunRecord, UsageStats
 from dendrux.store.ids import derived_id
-from dendrux.vocabulary import RUN_STARTED
+from dendrux.vocabulary import RUN_RESUMED, RUN_STARTED
 
-RUN_RESUMED: Final = "run.resumed"
 LLM_COMPLETED: Final = "llm.completed"
 APPROVAL_DECIDED: Final = "approval.decided"
 BUDGET_THRESHOLD: Final = "budget.threshold"

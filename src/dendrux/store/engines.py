@@ -55,7 +55,7 @@ def access(engine: AsyncEngine) -> Access:
     pool = engine.sync_engine.pool
     found = _ACCESS.get(pool)
     if found is None:
-        found = _ACCESS[pool] = Access(pool, shared=is_memory(engine))
+        found = _ACCESS[pool] = Access(pool, shared=is_memory(engine.url))
     return found
 
 
@@ -64,7 +64,7 @@ def refuse_forgetful_pool(engine: AsyncEngine) -> None:
 
     Refuses: ValueError for data in memory behind a pool that keeps no connection.
     """
-    if is_memory(engine) and isinstance(engine.sync_engine.pool, NullPool):
+    if is_memory(engine.url) and isinstance(engine.sync_engine.pool, NullPool):
         raise ValueError(
             "an in-memory database needs a pool that keeps its one connection: "
             "create the engine with poolclass=StaticPool, or take it from get_engine"

@@ -36,7 +36,15 @@ from dendrux.store.views import (
     ToolInvocation,
     TraceEntry,
 )
-from dendrux.vocabulary import RUN_PAUSED, TERMINAL_EVENTS, TERMINAL_STATUSES, UNSCOPED, TenantScope, blob_scope
+from dendrux.vocabulary import (
+    RUN_PAUSED,
+    RUN_RESUMED,
+    TERMINAL_EVENTS,
+    TERMINAL_STATUSES,
+    UNSCOPED,
+    TenantScope,
+    blob_scope,
+)
 
 PAGE: Final = 1000
 """Rows that a read with `limit=None` gives: one page. The `iter_` methods go on to the end."""
@@ -230,7 +238,7 @@ class RunStore:
 
     async def get_pauses(self, run_id: str) -> list[PausePair]:
         """Every pause of a run with the resume that followed it, paired by their order in the log."""
-        wanted = [RUN_PAUSED, views.RUN_RESUMED]
+        wanted = [RUN_PAUSED, RUN_RESUMED]
         return views.pauses([record async for record in self._every_event(run_id, None, wanted, None)])
 
     async def _events(

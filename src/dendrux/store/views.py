@@ -18,10 +18,7 @@ from dendrux.runtime.values import (
     TraceRecord,
     UsageRollup,
 )
-from dendrux.vocabulary import META_ERROR_INFO, RUN_PAUSED
-
-RUN_RESUMED = "run.resumed"
-"""What an agent logs when it goes on with a paused run."""
+from dendrux.vocabulary import META_ERROR_INFO, RUN_PAUSED, RUN_RESUMED
 
 
 class RunNotFoundError(Exception):

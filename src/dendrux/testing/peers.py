@@ -144,7 +144,7 @@ async def pair(store: Any) -> Pair:
 async def address(store: Any) -> URL | None:
     """Where the data is for another process: a URL with its password, or None."""
     engine = engine_of(store)
-    if engine is None or is_memory(engine):
+    if engine is None or is_memory(engine.url):
         return None
     url: URL = engine.url
     if url.get_backend_name() != "sqlite":

@@ -181,4 +181,4 @@ class Workshop:
 
 def in_memory(url: URL | None) -> bool:
     """Whether the data is one connection's: another engine would see other data, and a lost connection loses it."""
-    return url is not None and is_memory(create_async_engine(url))
+    return url is not None and is_memory(url)

@@ -57,7 +57,7 @@ class SQLiteStateStore(OnConflict, SQLStateStore):
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
         super().__init__(engine, live_updates=live_updates)
         self.capabilities = replace(
-            self.capabilities, deployment="single_process" if is_memory(engine) else "single_host"
+            self.capabilities, deployment="single_process" if is_memory(engine.url) else "single_host"
         )
 
     # -- JSON ---------------------------------------------------------------------------------------------------------
