@@ -24,12 +24,18 @@ def agent_of(store: Any, *answers: Any, **options: Any) -> dendrux.Agent:
 
 
 async def taken_over(store: Any, run_id: str) -> int:
-    """What recovery does with a run whose owner is thought dead: the new epoch."""
-    await store.mark_lease_expired(cutoff=datetime.now(UTC) + timedelta(hours=1))
-    (lease,) = [one for one in await store.get_lease_expired() if one.run_id == run_id]
-    epoch = await store.reclaim_run(run_id, expected_epoch=lease.claim_epoch)
-    assert epoch is not None
-    return int(epoch)
+    """What recovery does with a run whose owner is thought dead: the new epoch.
+
+    The owner lives and renews meanwhile: a renewed lease is no longer expired, so recovery sweeps again.
+    """
+    while True:
+        await store.mark_lease_expired(cutoff=datetime.now(UTC) + timedelta(hours=1))
+        for lease in await store.get_lease_expired():
+            if lease.run_id != run_id:
+                continue
+            epoch = await store.reclaim_run(run_id, expected_epoch=lease.claim_epoch)
+            if epoch is not None:
+                return int(epoch)
 
 
 async def seen(store: Any, run_id: str) -> list[Any]:
