@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 from dendrux.lab.gate import Hung, Turn, park
 from dendrux.lab.seam import Errors, engine_of, statements_of, watching
@@ -79,11 +80,16 @@ class Execution:
         self.driver.clock = self.bench.clock
 
     async def run(self, program: Program, *, look: bool = True) -> None:
-        """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture."""
+        """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture.
+
+        Of the reads that must show nothing the view at the end makes one for each run, which one is the program's lot:
+        over the thousands of programs of a certification each is made after every operation. A `Look` makes them all.
+        """
         for step in program:
             await self.step(step)
         if look and not (program and isinstance(program[-1], Look)):
-            await self.step(Look())
+            self.done.append(Look())
+            await self.look(turn=crc32(repr(program).encode()))
 
     async def step(self, step: Step) -> None:
         """One step."""
@@ -101,8 +107,12 @@ class Execution:
             case Reopen():
                 await self.bench.restart(step.instance)
             case Look():
-                for read in view(possible.world for possible in self.worlds.possible):
-                    await self.do(Do(read))
+                await self.look()
+
+    async def look(self, turn: int | None = None) -> None:
+        """Read everything that can be seen, or with a `turn` what must show nothing in turn."""
+        for read in view((possible.world for possible in self.worlds.possible), turn):
+            await self.do(Do(read))
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

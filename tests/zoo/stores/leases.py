@@ -43,6 +43,16 @@ class TouchWithoutFence(BrokenStore):
     touch_progress = tampered("touch_progress", any_epoch)
 
 
+class TouchLeavesACall(BrokenStore):
+    breaks = "touch_progress leaves a tool call that nobody made"
+    killed_by = "basic.touch_progress.without_an_epoch"
+
+    async def touch_progress(self, run_id: str, **given: Any) -> bool:
+        renewed = await super().touch_progress(run_id, **given)
+        await self.save_tool_call(run_id, tool_call_id="stray", tool_name="stray")
+        return renewed
+
+
 # -- reclaims ---------------------------------------------------------------------------------------------------------
 
 
