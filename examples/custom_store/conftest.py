@@ -47,6 +47,7 @@ class Desk:
 def do_not_wait_for_the_disk(connection: Any, record: object) -> None:
     """The files of a test need not survive a power cut."""
     connection.execute("PRAGMA synchronous = OFF").close()
+    connection.execute("PRAGMA journal_mode = MEMORY").close()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from dendrux.testing.hygiene import Hygiene
 from dendrux_model.linearize import linearize
 from dendrux_model.outcomes import Cancelled, Outcome, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
-from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together
+from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together, calls
 from dendrux_model.views import view
 from dendrux_model.world import World
 
@@ -64,6 +64,10 @@ class Execution:
     bench: Bench
     world: World = field(default_factory=World)
     driver: Driver = field(default_factory=Driver)
+    whole: bool = True
+    """Whether a look makes every read. Else, of those that nothing in the program can have changed, one for each run:
+    which one is the lot of the program, and over the thousands of a certification each is made after every operation.
+    """
     done: list[Step] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     fired: int = 0
@@ -80,16 +84,11 @@ class Execution:
         self.driver.clock = self.bench.clock
 
     async def run(self, program: Program, *, look: bool = True) -> None:
-        """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture.
-
-        Of the reads that must show nothing the view at the end makes one for each run, which one is the program's lot:
-        over the thousands of programs of a certification each is made after every operation. A `Look` makes them all.
-        """
+        """Every step of a program, then the view. Raises Failed or Inconclusive, or Missing for a fixture."""
         for step in program:
             await self.step(step)
         if look and not (program and isinstance(program[-1], Look)):
-            self.done.append(Look())
-            await self.look(turn=crc32(repr(program).encode()))
+            await self.step(Look())
 
     async def step(self, step: Step) -> None:
         """One step."""
@@ -107,12 +106,10 @@ class Execution:
             case Reopen():
                 await self.bench.restart(step.instance)
             case Look():
-                await self.look()
-
-    async def look(self, turn: int | None = None) -> None:
-        """Read everything that can be seen, or with a `turn` what must show nothing in turn."""
-        for read in view((possible.world for possible in self.worlds.possible), turn):
-            await self.do(Do(read))
+                called = None if self.whole else {call.operation.method for call in calls(self.done)}
+                turn = crc32(repr(self.done).encode())
+                for read in view((possible.world for possible in self.worlds.possible), called, turn):
+                    await self.do(Do(read))
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

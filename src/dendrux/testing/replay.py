@@ -45,7 +45,7 @@ async def replay(program: Program, bench: Bench) -> Replayed:
     """Run a program on the first store of a bench."""
     declaration = await declaration_of(bench, frozenset())
     try:
-        execution = await perform(program, bench, declaration.run_format)
+        execution = await perform(program, bench, declaration.run_format, whole=True)
     except Failed as failed:
         return Replayed(failed)
     except Inconclusive as search:

@@ -80,9 +80,11 @@ async def run_program(program: Program, situation: Situation) -> None:
     await perform(program, situation.bench, situation.format)
 
 
-async def perform(program: Program, bench: Bench, storage_format: int, *, look: bool = True) -> Execution:
-    """Run a program to its end and look at everything; every cut it asks for must have happened."""
-    execution = Execution(bench, World(new_format=storage_format))
+async def perform(
+    program: Program, bench: Bench, storage_format: int, *, look: bool = True, whole: bool = False
+) -> Execution:
+    """Run a program to its end and look at what it left; every cut it asks for must have happened."""
+    execution = Execution(bench, World(new_format=storage_format), whole=whole)
     try:
         async with asyncio.timeout(PROGRAM_S) as limit:
             await execution.run(program, look=look)

@@ -28,18 +28,18 @@ def program(cell: Cell, park_at: int) -> Program:
 async def run_cells(situation: Situation, chosen: Iterable[Cell]) -> int:
     """Run cells at every statement of their first operation. Answers how many programs that were.
 
-    Places that a lock makes equal count as one, unless every cell was asked for.
+    Places that a lock makes equal count as one, and views are by lot, unless every cell was asked for.
     """
-    ran = 0
+    ran, every = 0, situation.settings.matrix == "all"
     for cell in chosen:
         park_at = 1  # before its first statement a call has seen nothing yet
         while park_at < PARKS_MAX:
-            execution = Execution(situation.bench, World(new_format=situation.format))
+            execution = Execution(situation.bench, World(new_format=situation.format), whole=every)
             await execution.run(program(cell, park_at))
             ran += 1
             if not execution.parked:
                 break
-            park_at = park_at + 1 if situation.settings.matrix == "all" else max(execution.following, park_at + 1)
+            park_at = park_at + 1 if every else max(execution.following, park_at + 1)
     return ran
 
 
