@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy.util import await_only
 
-from dendrux.lab.seam import Seam, watching
+from dendrux.lab.seam import Seam, engine_of, watching
 from dendrux.lab.sessions import session_of
 from dendrux.lab.waits import Waits, waits_of
 from dendrux_model.linearize import Call
@@ -29,7 +29,9 @@ STILL_S = 0.01
 POLL_S = 0.002
 """How often a server is asked about a call that sends no statement."""
 DOUBT_S = 0.25
-"""A call that the server does not call blocked, and that sends nothing for this long, waits for something else."""
+"""A call that sends nothing for this long waits for something else, where the server does not call it blocked. So it is
+where a lock is refused at once: on a busy machine a call may stand still for a while without being blocked.
+"""
 HUNG_AFTER_S = 60.0
 """Calls that have not ended by then, with nobody parked, hang."""
 
@@ -193,7 +195,8 @@ async def park(driver: Any, branches: Sequence[Do], stores: Sequence[Any]) -> Pa
 async def until_blocked(lane: Branch, task: asyncio.Task[Any], waits: Waits | None) -> None:
     """Wait until the call has ended, met a lock, waits for one in its server's eyes, or stands still."""
     loop = asyncio.get_running_loop()
-    patience, pause = (0.0, STILL_S) if waits is None else (DOUBT_S, POLL_S)
+    told = waits is not None or getattr(getattr(engine_of(lane.store), "dialect", None), "refuses_locks", False)
+    patience, pause = DOUBT_S if told else 0.0, STILL_S if waits is None else POLL_S
     passed, since = -1, loop.time()
     while not task.done() and not lane.met_a_lock.is_set():
         if waits is not None and lane.passed == passed and await waits.blocked(lane.session):

@@ -43,6 +43,8 @@ class InlineDialect(SQLiteDialect_pysqlite):
     driver = "inline"
     is_async = True
     supports_statement_cache = True
+    refuses_locks = True
+    """Connections are made without a timeout, so a lock is an error at once: a call that stands still does not wait."""
 
     @classmethod
     def get_pool_class(cls, url: Any) -> Any:
