@@ -106,10 +106,13 @@ class Execution:
             case Reopen():
                 await self.bench.restart(step.instance)
             case Look():
-                called = None if self.whole else {call.operation.method for call in calls(self.done)}
-                turn = crc32(repr(self.done).encode())
-                for read in view((possible.world for possible in self.worlds.possible), called, turn):
+                worlds = (possible.world for possible in self.worlds.possible)
+                for read in view(worlds) if self.whole else view(worlds, *self.lot()):
                     await self.do(Do(read))
+
+    def lot(self) -> tuple[set[str], int]:
+        """What the program has called so far, and which of the reads that none of it can have changed is made."""
+        return {call.operation.method for call in calls(self.done)}, crc32(repr(self.done).encode())
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
