@@ -363,16 +363,29 @@ def test_a_store_without_its_tables_says_what_to_do(capsys, tmp_path):
     assert "SELECT" not in line
 
 
+def heeds_interrupts():
+    """A suite that runs in the background of a script ignores interrupts, and so would every process it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_a_follow_is_interrupted_without_a_trace_of_it(on, url):
     on(some)
     command = [sys.executable, "-m", "dendrux", "runs", "follow", "runs", "waits", "--json", "--url", url]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+        preexec_fn=heeds_interrupts,
     ) as started:
-        first = json.loads(started.stdout.readline())
-        started.send_signal(signal.SIGINT)
-        rest, complaints = started.communicate(timeout=60)
+        try:
+            first = json.loads(started.stdout.readline())
+            started.send_signal(signal.SIGINT)
+            rest, complaints = started.communicate(timeout=60)
+        finally:
+            started.kill()  # nothing once it has ended
     assert (first["run_id"], first["event_type"]) == ("waits", "run.paused")
     assert (rest, complaints, started.returncode) == ("", "", 130)
 
