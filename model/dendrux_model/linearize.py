@@ -37,6 +37,8 @@ class Call(NamedTuple):
     invoked: int
     returned: int
     cut: Cut | None = None
+    at: int | None = None
+    """The instant of the model at which it happens, whatever its place in the order. None: its number decides."""
 
     @property
     def over(self) -> float:
@@ -57,7 +59,8 @@ def linearize(start: Sequence[Possible], history: Sequence[Call], instant: int, 
     """Every world in which some order of the calls, consistent with real time, gives every observed outcome.
 
     Calls that are several steps are taken apart. Step number i of the history happens at model instant `instant + i`,
-    whatever its place in the order, so that equal worlds reached by different orders are recognised.
+    or when its call says, whatever its place in the order, so that equal worlds reached by different orders are
+    recognised.
 
     Args:
         start: the worlds that are possible before the history.
@@ -128,7 +131,8 @@ def search(start: Possible, calls: Sequence[tuple[int, Call]], instant: int, bud
             if budget == 0:
                 return Verdict("unknown")
             budget -= 1
-            after = explain(possible, call.operation, call.observed, instant + number, call.cut)
+            now = instant + number if call.at is None else call.at
+            after = explain(possible, call.operation, call.observed, now, call.cut)
             rivals = [o for _, o in calls if o is not call and not (o.over < call.invoked or call.over < o.invoked)]
             steps = [(done | 1 << i, end) for one in after for end in listed(possible, one, call, rivals)]
             if call.operation.idle(call.observed) and any(one.clock == possible.clock for one in after):

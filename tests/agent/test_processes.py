@@ -1,7 +1,8 @@
 """Three workers on one PostgreSQL, of which somebody kills and stops one after the other, and ends the server's sessions.
 
-Every run ends, no completed call runs again, calls that began more than once are those that the store lists, and every log
-is whole. `DENDRUX_BUDGET=full` runs 200 runs, and is void unless enough was disturbed.
+Every run ends, no completed call runs again, calls that began more than once are those that the store lists, every log
+is whole, and the model explains every answer that a worker got and what stands stored at the end.
+`DENDRUX_BUDGET=full` runs 200 runs, and is void unless enough was disturbed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from agent.history import History, explained, marks
 from agent.worker import LEASE_S, PARTS
+from dendrux.testing.driver import Driver
 from dendrux.vocabulary import TERMINAL_STATUSES
+from dendrux_model.linearize import Call
+from dendrux_model.operations import CompleteToolCall
+from dendrux_model.outcomes import Unknown
 
 HERE = Path(__file__).parent
 WORKERS = 3
@@ -43,7 +49,8 @@ class Workers:
         self.done: Counter[str] = Counter()
 
     def start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self.command, stderr=self.errors, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path])}
+        return subprocess.Popen(self.command, stderr=self.errors, env=env)
 
     def kill(self) -> None:
         """End a process as a power cut does, and start another one."""
@@ -122,9 +129,10 @@ async def test_every_run_ends_and_nothing_completed_runs_again(
                     break
                 assert time.monotonic() < until, f"{ended} of {jobs} ended; {at_work.done}; {errors(tmp_path)}"
         begun, said = told(tmp_path / "log")
-        replays = await explained(store, jobs, begun)
-        disturbed = {**at_work.done, "taken": said["taken"], "unknown": said["unknown"], "replays": replays}
-        record_property("disturbed", disturbed)
+        replays = await whole(store, jobs, begun)
+        unanswered = await agreed(store, tmp_path)
+        disturbed = at_work.done | said | {"unanswered": unanswered, "replays": replays}
+        record_property("disturbed", dict(disturbed))
         if budget == "full":
             least = {"taken": 30, "unknown": 10, "replays": 10}
             assert all(disturbed[what] >= number for what, number in least.items()), f"void: {disturbed}"
@@ -142,7 +150,7 @@ def told(log: Path) -> tuple[Counter[tuple[str, int]], Counter[str]]:
     return begun, said
 
 
-async def explained(store: Any, jobs: int, begun: Counter[tuple[str, int]]) -> int:
+async def whole(store: Any, jobs: int, begun: Counter[tuple[str, int]]) -> int:
     """Every run as it has to stand; how many calls were replayed."""
     runs = await store.list_runs(limit=1000)
     assert len(runs) == jobs
@@ -166,6 +174,30 @@ async def explained(store: Any, jobs: int, begun: Counter[tuple[str, int]]) -> i
         traces = [trace.role for trace in await store.get_traces(run.id)]
         assert traces == ["user", *["assistant", "tool"] * (PARTS + 1), "assistant"]
     return replays
+
+
+async def agreed(store: Any, folder: Path) -> int:
+    """The model's word on each job; how many of all calls nobody knows the outcome of."""
+    history = History(folder)
+    unanswered = 0
+    for run in await store.list_runs(limit=1000):
+        calls = history.of(history.jobs[run.id])
+        events = await store.get_run_events(run.id)
+        if sum(event.event_type == "run.lease_expired" for event in events) > marks(calls):
+            calls = history.with_unsure_marks(calls, run.id)
+        await explained(calls, store, history.driver)
+        unsure = [call for call in calls if isinstance(call.observed, Unknown)]
+        unanswered += len(unsure)
+        if not unsure:
+            await refuted(calls, store, history.driver)
+    return unanswered
+
+
+async def refuted(calls: list[Call], store: Any, driver: Driver) -> None:
+    """The model does not explain everything: without its last result, whose answer is known, this history has none."""
+    last = max(number for number, call in enumerate(calls) if isinstance(call.operation, CompleteToolCall))
+    with pytest.raises(AssertionError):
+        await explained([*calls[:last], *calls[last + 1 :]], store, driver)
 
 
 def errors(folder: Path) -> str:

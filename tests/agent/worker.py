@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import URL, NullPool, event
 
 import dendrux
+from agent.history import Recorded
 from dendrux.db.session import get_engine
 from dendrux.errors import PersistenceError, StoreOutcomeUnknown
 from dendrux.lab.proxy import Proxy
@@ -77,7 +78,7 @@ class Worker:
 
     def __init__(self, url: str, folder: Path, jobs: int, longest_s: float) -> None:
         self.engine = get_engine(url, pool_size=4)
-        self.store = Shaken(self.engine)
+        self.store: Any = Recorded(Shaken(self.engine), folder / f"{os.getpid()}.calls")
         self.folder = folder
         self.longest_s = longest_s
         self.jobs = jobs

@@ -363,22 +363,21 @@ def test_a_store_without_its_tables_says_what_to_do(capsys, tmp_path):
     assert "SELECT" not in line
 
 
-def heeds_interrupts():
+@pytest.fixture
+def interruptible():
     """A suite that runs in the background of a script ignores interrupts, and so would every process it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
 def test_a_follow_is_interrupted_without_a_trace_of_it(on, url):
     on(some)
     command = [sys.executable, "-m", "dendrux", "runs", "follow", "runs", "waits", "--json", "--url", url]
     with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-        preexec_fn=heeds_interrupts,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     ) as started:
         try:
             first = json.loads(started.stdout.readline())
