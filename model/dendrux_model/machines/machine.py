@@ -53,6 +53,9 @@ PLACES: tuple[int | None, ...] = (None, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6)
 """Statements before which the first call of a block is parked; None: nobody waits, the calls follow each other."""
 
 
+STATEMENTS_MAX = 5
+"""A cut before a statement is before one of the first of this many; most transactions have no more."""
+
 RIVALS_TRIED = 6
 """Operations that are drawn at most for one whose answer depends on whether another came first."""
 
@@ -193,7 +196,8 @@ def build(
     """A machine over these operations, on sessions that `begin` starts.
 
     Args:
-        faults: (point, kind) pairs that may cut a write; none for a machine without faults.
+        faults: (point, kind) pairs that may cut a write, before any of its statements or at COMMIT; none for a machine
+            without faults.
         ticks: whether time passes; without it, machines begin where none has. starts: where (none: anywhere).
         instances: live ones, between two and three; every second step is a block of calls at once.
         record: called with every session that ended well.
@@ -238,7 +242,8 @@ def build(
             cut = self.random.randrange(2 * len(faults) + 1)
             if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:
                 point, kind = faults[cut - 1]
-                self.session.step(Fault(Do(operation), point, kind))  # type: ignore[arg-type]
+                after = self.random.randrange(STATEMENTS_MAX) if point == "statement" else 0
+                self.session.step(Fault(Do(operation), point, kind, after))  # type: ignore[arg-type]
             else:
                 self.session.step(Do(operation, self.random.randrange(instances)))
 

@@ -133,4 +133,4 @@ class Operation:
 
     def __str__(self) -> str:
         given = (f for f in fields(self) if getattr(self, f.name) != f.default)
-        return f"{self.method}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
+        return f"{getattr(self, 'method', type(self).__name__)}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"

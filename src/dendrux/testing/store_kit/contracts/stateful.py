@@ -8,8 +8,15 @@ from dendrux.testing.store_kit.contract import Need, contract
 from dendrux.testing.store_kit.machines import Machine
 from dendrux_model.machines.starts import LEASE_STARTS
 
-CUTS: Final = (("after_commit", "error"), ("after_commit", "invalidated"), ("before_commit", "invalidated"))
-"""COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost."""
+CUTS: Final = (
+    ("after_commit", "error"),
+    ("after_commit", "invalidated"),
+    ("before_commit", "invalidated"),
+    ("statement", "cancel"),
+    ("after_commit", "cancel"),
+)
+"""COMMIT applied and its acknowledgement lost, twice; COMMIT not reached and the connection lost; the caller cancelled
+before a statement, and while it waits for the acknowledgement."""
 
 TOOL_STARTS: Final = ("running", "calling", "left_open", "handed_out_again", "completed", "finished")
 """Where calls of tools are open, or can be."""
