@@ -73,6 +73,7 @@ CreateOutcome = Literal["created", "existing_active", "existing_terminal"]
 META_PAUSE_REQUEST: Final = "dendrux.pause_request"
 META_ERROR_INFO: Final = "dendrux.error_info"
 META_LOOP: Final = "dendrux.loop"
+META_MAX_DEPTH: Final = "dendrux.max_delegation_depth"
 RECOVERABLE_LOOP: Final = "react"
 
 # -- capabilities -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from dendrux.errors import (
     RunNotPausedError,
 )
 from dendrux.llm import LLMResponse, Message, ScriptedLLM, calling
+from dendrux.llm.protocol import TextDelta
 from dendrux.runtime.context import current
 from dendrux.runtime.results import RunEventType, ToolResult
 from dendrux.runtime.values import UsageStats
@@ -137,6 +138,8 @@ async def test_an_approval_gates_the_whole_batch(store: Any, approved: bool) -> 
     gate = await agent.run("go")
     assert (gate.status, [c.name for c in gate.pending_tool_calls], ran) == ("waiting_approval", ["note"], [])
     assert await store.get_tool_calls(gate.run_id) == []
+    document = await store.get_pause_state(gate.run_id)
+    assert list(document["approval_gates"].values()) == [{"source": "static", "reason": None}]
     client = await agent.submit_approval(gate.run_id, approved=approved, rejection_reason="not now")
     assert (client.status, ran) == ("waiting_client_tool", [1] if approved else [])
     done = await agent.submit_tool_results(gate.run_id, {client.pending_tool_calls[0].id: "here"})
@@ -146,6 +149,7 @@ async def test_an_approval_gates_the_whole_batch(store: Any, approved: bool) -> 
     assert calls["note"].error_message == (None if approved else "rejected: not now")
     (decided,) = [e for e in await log(store, gate.run_id) if e.event_type == "approval.decided"]
     assert decided.data["decision"] == ("approved" if approved else "rejected")
+    assert decided.data["run_id"] == gate.run_id
 
 
 async def test_decisions_one_by_one(store: Any) -> None:
@@ -241,6 +245,58 @@ async def test_a_cancelled_task_ends_its_run(store: Any) -> None:
     (run,) = await store.list_runs()
     assert run.status == "cancelled"
     assert (await log(store, run.id))[-1].data == {"reason": "task_cancelled"}
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["answering", "between_turns"])
+async def test_a_stream_that_its_reader_closes_ends_its_run_with_what_was_told_of_the_answer(
+    store: Any, calls: bool
+) -> None:
+    class Telling(ScriptedLLM):
+        async def complete_stream(self, messages: Any, **asked: Any) -> Any:
+            if calls and not self.call_history:
+                async for item in super().complete_stream(messages, **asked):
+                    yield item
+            for piece in ("it ", "is ", "so"):
+                yield TextDelta(piece)
+            await asyncio.sleep(60)
+
+    agent = agent_of(store)
+    told: list[str] = []
+    async with agent.stream("go", provider=Telling([calling(("add", {"a": 1}), text="let me see")])) as stream:
+        async for event in stream:
+            told += [event.text] if event.text else []
+            if event.text == "so":
+                break
+    run = await store.get_run(stream.run_id)
+    assert (run.status, run.answer) == ("cancelled", "it is so")
+    assert (await log(store, run.id))[-1].data == {"reason": "stream_closed"}
+
+
+async def test_what_a_result_says_of_how_it_came_about(store: Any) -> None:
+    answers = calling(("add", {"a": 1}), text="let me see"), LLMResponse(text="tw", stop_reason="length")
+    done = await agent_of(store, *answers).run("go")
+    assert (done.answer, done.truncated, done.commentary) == ("tw", True, ("let me see",))
+    events = await log(store, done.run_id)
+    phases = [event.data["phase"] for event in events if event.event_type == "llm.completed"]
+    assert phases == ["commentary", "final_answer"]
+    assert events[-1].data == {"status": "success", "stop_reason": "length", "truncated": True}
+    assert not (await agent_of(store, "two").run("go")).truncated
+    short = await agent_of(store, calling(("add", {"a": 1})), max_iterations=1).run("go")
+    assert (short.status, short.truncated) == ("max_iterations", True)
+    assert (await log(store, short.run_id))[-1].data["truncated"] is True
+
+
+async def test_notes_that_came_too_late_are_named(store: Any) -> None:
+    left: list[str] = []
+
+    async def last(messages: Any) -> str:
+        (run,) = await store.list_runs()
+        left.append(await agent.submit_note(run.id, "wait"))
+        return "done"
+
+    agent = agent_of(store, last)
+    done = await agent.run("go")
+    assert (done.answer, done.meta) == ("done", {"undelivered_notes": left})
 
 
 async def test_a_stream(store: Any) -> None:

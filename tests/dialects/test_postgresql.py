@@ -226,8 +226,8 @@ async def test_a_value_of_another_type_reads_as_null(store):
 
 async def test_an_escape_of_the_earlier_release_is_read_from_the_whole_document(store):
     await store.create_run("r", "agent")
-    await store.pause_with_event("r", status="paused", pause_data={"reason": "x"}, claim_epoch=1)
-    old = '{"reason": "why", "other": "\\u0000", "pending_tool_calls": [{"id": "c", "name": "t\\u0000"}]}'
+    await store.pause_with_event("r", status="paused", pause_data={"pause_reason": "x"}, claim_epoch=1)
+    old = '{"pause_reason": "why", "other": "\\u0000", "pending_tool_calls": [{"id": "c", "name": "t\\u0000"}]}'
     async with store._engine.begin() as connection:
         await connection.execute(text("UPDATE agent_runs SET pause_data = CAST(:old AS json)"), {"old": old})
     pending = await store.get_pending("r")

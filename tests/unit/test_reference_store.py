@@ -224,7 +224,7 @@ async def test_reads_are_bounded_by_time(store):
 async def test_pending_work_is_read_from_the_pause(store):
     await store.create_run("r", "agent", tenant_id="t")
     assert await store.get_pending("r") is None
-    document = {"reason": "asks", "iteration": 2, "pending_tool_calls": [{"id": "c", "name": "mail"}, "no call"]}
+    document = {"pause_reason": "asks", "iteration": 2, "pending_tool_calls": [{"id": "c", "name": "mail"}, "no call"]}
     await store.pause_with_event("r", status="waiting_client_tool", pause_data=document)
     pending = await store.get_pending("r", tenant_id="t")
     assert (pending.status, pending.reason, pending.iteration) == ("waiting_client_tool", "asks", 2)

@@ -240,7 +240,7 @@ async def test_pauses_are_paired_by_order(store, reader):
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 DOCUMENT = {
-    "reason": "approval",
+    "pause_reason": "approval",
     "iteration": 4,
     "pending_tool_calls": [{"id": "c", "name": "mail", "params": {"n": 1.0, "to": "é"}}, {"odd": 1}],
     "pending_targets": {"c": "client"},
@@ -268,7 +268,7 @@ async def test_pending_work_is_read_without_the_document(store, reader):
 @pytest.mark.parametrize("iteration", [2**70, 3, 1.0])
 async def test_pending_work_survives_values_a_database_bends(store, reader, reason, iteration):
     await store.pause_with_event(
-        "r", status="paused", pause_data={**DOCUMENT, "reason": reason, "iteration": iteration}
+        "r", status="paused", pause_data={**DOCUMENT, "pause_reason": reason, "iteration": iteration}
     )
     pending = await reader.get_pending("r")
     assert pending.reason == reason

@@ -132,5 +132,6 @@ class Operation:
         return cls(**{names.get(parameter, parameter): value for parameter, value in arguments.items()})
 
     def __str__(self) -> str:
+        name = getattr(self, "method", type(self).__name__)  # a part of a call stands for no method
         given = (f for f in fields(self) if getattr(self, f.name) != f.default)
-        return f"{getattr(self, 'method', type(self).__name__)}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
+        return f"{name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"

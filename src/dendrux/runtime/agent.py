@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -17,7 +16,7 @@ from dendrux.errors import (
 from dendrux.llm.protocol import LLMProvider, Message
 from dendrux.runtime import pauses
 from dendrux.runtime import validation as valid
-from dendrux.runtime.conversation import complete_turns, load
+from dendrux.runtime.conversation import complete_turns, load, meta_of
 from dendrux.runtime.lease import check_heartbeat
 from dendrux.runtime.legacy import adapted
 from dendrux.runtime.limits import Budget, Limits
@@ -247,11 +246,10 @@ class Agent:
             idempotency_key=idempotency_key,
             retry_of=retry_of,
         )
-        said = [user_input, [[m.content, m.role] for m in history], options]
-        try:
-            size = len(json.dumps(said, ensure_ascii=False, allow_nan=False).encode())
-        except (TypeError, ValueError) as wrong:
-            raise ValueError(f"the input, its history and the provider's options must be JSON: {wrong}") from None
+        stored: list[Any] = [user_input, request.metadata, options]
+        if retry_of is None:  # what a retry begins with was stored before, message by message
+            stored += [[m.role, m.content, meta_of(m)] for m in history]
+        size = valid.size_of(stored, "the input with its history, metadata and options")
         if size > self.limits.max_input_bytes:
             raise ValueError(f"the input has {size} bytes, and Limits.max_input_bytes is {self.limits.max_input_bytes}")
         return request
@@ -354,7 +352,7 @@ class Agent:
         self, record: RunRecord, document: JsonObject, submitted: JsonObject, tenant_id: TenantScope
     ) -> RunResult:
         """Claim the run at the pause that was looked at, with what is submitted; then go on."""
-        size = len(json.dumps(submitted, ensure_ascii=False).encode())
+        size = valid.size_of(submitted, "what is submitted")
         if size > self.limits.max_tool_result_bytes:
             raise ValueError(
                 f"what is submitted has {size} bytes, and Limits.max_tool_result_bytes is "
@@ -393,9 +391,9 @@ class Agent:
         Refuses: RunNotFoundError, RunAlreadyTerminalError, InboxFullError; ValueError for an empty or oversized note.
         """
         limits = self.limits
-        if not text or len(text.encode()) > limits.max_note_bytes:
+        if not text or len(text.encode(errors="surrogatepass")) > limits.max_note_bytes:
             raise ValueError(f"a note has 1 to {limits.max_note_bytes} bytes")
-        if len(json.dumps(metadata, ensure_ascii=False).encode()) > limits.max_note_metadata_bytes:
+        if valid.size_of(metadata, "a note's metadata") > limits.max_note_metadata_bytes:
             raise ValueError(f"a note's metadata has at most {limits.max_note_metadata_bytes} bytes")
         store, note_id = await self.store(), new_id()
         outcome = await store.add_note(

@@ -95,7 +95,7 @@ class Batch:
             pause_id=new_id(),
             calls=tuple(gated),
             targets={call.id: "server" for call in gated},
-            gates={call.id: "static" for call in gated},
+            gates={call.id: {"source": "static", "reason": None} for call in gated},
         )
 
     def _parallel(self, call: ToolCall, refused: Mapping[str, ToolResult]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -32,7 +31,8 @@ class Lease:
     """The claim of one run under one epoch, for as long as this process works on it.
 
     `lease_s` is the age at which sweeps of this deployment take a run for lost. Once that much time has passed without
-    a renewal the work stops too: the store would still fence its writes, but nothing fences a tool's side effects.
+    a renewal the work stops too: the store would still fence its writes, but nothing fences a tool's side effects. A
+    renewal counts from when it was asked for, and none is waited for beyond the lease.
     """
 
     def __init__(
@@ -42,7 +42,9 @@ class Lease:
         self._touch = touch
         self._lease_s = lease_s
         self._heartbeat_s = heartbeat_s
-        self._renewed = time.monotonic()
+        self._now = asyncio.get_running_loop().time
+        self._renewed = self._now()
+        self._touching: asyncio.Future[bool] | None = None
         self._letting_go = False
         self.lost: BaseException | None = None
         """Why the run is not ours any more."""
@@ -71,23 +73,20 @@ class Lease:
             await _stopped(task)
             raise
         finally:
-            await _stopped(beats)
+            await _stopped(beats, self._touching)
 
     async def _beat(self) -> None:
         """Renew until the run is lost."""
         while self.lost is None:
-            await asyncio.sleep(self._heartbeat_s)
+            await asyncio.sleep(min(self._heartbeat_s, self._left()))
             try:
-                async with asyncio.timeout(self._lease_s):
-                    held = await self._touch()
-                if held:
-                    self._renewed = time.monotonic()
+                if await self._renew():
                     continue
                 lost: BaseException = StaleClaimError(operation="touch_progress", run_id=self.run_id)
             except (StaleClaimError, RunAlreadyTerminalError, RunNotFoundError) as refused:
                 lost = refused
             except (PersistenceError, TimeoutError) as away:
-                if time.monotonic() - self._renewed < self._lease_s:
+                if self._left() > 0:
                     LOG.warning("run %s: a heartbeat failed (%s)", self.run_id, type(away).__name__)
                     continue
                 lost = StaleClaimError(
@@ -98,10 +97,29 @@ class Lease:
             if not self._letting_go:
                 self.lost = lost
 
+    def _left(self) -> float:
+        """How much of the lease is left, in seconds; 0 when it is over."""
+        return max(0.0, self._renewed + self._lease_s - self._now())
 
-async def _stopped(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and wait for its end, for a bounded time."""
-    task.cancel()
-    await asyncio.wait({task}, timeout=LAST_WORDS_S)
-    if task.done() and not task.cancelled():
-        task.exception()  # asked for, so that nothing complains of an error that nobody saw
+    async def _renew(self) -> bool:
+        """One heartbeat. Refuses: TimeoutError at the end of the lease, whatever the store is still doing."""
+        asked = self._now()
+        self._touching = touching = asyncio.ensure_future(self._touch())
+        await asyncio.wait({touching}, timeout=self._left())
+        if not touching.done():
+            raise TimeoutError
+        held = touching.result()
+        if held:
+            self._renewed = asked
+        return held
+
+
+async def _stopped(*tasks: asyncio.Future[Any] | None) -> None:
+    """Cancel tasks and wait for their end, for a bounded time."""
+    stopping = [task for task in tasks if task is not None]
+    for task in stopping:
+        task.cancel()
+    await asyncio.wait(stopping, timeout=LAST_WORDS_S)
+    for task in stopping:
+        if task.done() and not task.cancelled():
+            task.exception()  # asked for, so that nothing complains of an error that nobody saw

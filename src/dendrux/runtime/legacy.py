@@ -274,11 +274,14 @@ class _Legacy:
         run = await self.get_run(run_id, tenant_id=tenant_id)
         if run is None or run.status not in PAUSED_STATUSES:
             return None
-        members = dict.fromkeys(("reason", "pause_reason", "iteration", "pending_tool_calls", "pending_targets"))
+        members = dict.fromkeys(("pause_reason", "iteration", "pending_tool_calls", "pending_targets"))
         members.update(await self._method("get_pause_state")(run_id) or {})
-        reason, iteration = members["reason"] or members["pause_reason"], members["iteration"]
         return PendingWork(
-            status=run.status, reason=reason, iteration=iteration, calls=pending_calls(members), paused_at=None
+            status=run.status,
+            reason=members["pause_reason"],
+            iteration=members["iteration"],
+            calls=pending_calls(members),
+            paused_at=None,
         )
 
     # -- end ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class Limits:
     """What an agent stores at most in one piece, in bytes of UTF-8. What is larger is refused before it is stored."""
 
     max_input_bytes: int = 512 * 1024
-    """The input of a run, with its history."""
+    """The input of a run with its history, metadata and options."""
     max_response_bytes: int = 512 * 1024
     """One response of a model: its text with the arguments of its calls, and the vendor's answer kept beside it."""
     max_tool_result_bytes: int = 1024 * 1024

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dendrux.errors import ModelError, RunAlreadyTerminalError, StaleClaimError
+from dendrux.errors import ModelError, PersistenceError, RunAlreadyTerminalError, StaleClaimError
 from dendrux.llm.protocol import LLMProvider, LLMResponse, Message, TextDelta, ToolCall
 from dendrux.runtime.batch import Batch
 from dendrux.runtime.context import Delegation, store_identity
@@ -17,13 +17,15 @@ from dendrux.runtime.limits import Budget, Limits, added, rollup
 from dendrux.runtime.pauses import Pause
 from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.recorder import Recorder
-from dendrux.runtime.results import RunEvent, RunEventType, RunResult, Step
+from dendrux.runtime.results import RunEvent, RunEventType, RunResult, Step, truncated
 from dendrux.runtime.tools import Tool, storable
+from dendrux.runtime.validation import size_of
 from dendrux.runtime.values import JsonObject, LLMInteractionWrite, UsageRollup
 from dendrux.runtime.work import StoredAnswer, Work, log_step
 from dendrux.store.ids import derived_id, new_id
-from dendrux.vocabulary import META_PAUSE_REQUEST, PAUSED, TERMINAL_STATUSES
+from dendrux.vocabulary import META_PAUSE_REQUEST, NAME_LENGTH, PAUSED, TERMINAL_STATUSES
 
+RUN_COMPLETED: Final = "run.completed"
 LLM_STARTED: Final = "llm.started"
 INBOX_DELIVERED: Final = "inbox.delivered"
 NOTE_PREFIX: Final = "NOTE FROM USER:\n"
@@ -62,7 +64,9 @@ class ReActLoop:
         self.recorder = recorder
         self.emit = emit
         self.streaming = streaming
-        self._last: LLMInteractionWrite | None = None
+        self.said = ""
+        """What a stream was told so far of the text of the turn that is asked for."""
+        self.undelivered: list[str] = []
 
     async def run(self) -> RunResult:
         """Turn after turn. Raises StaleClaimError or RunAlreadyTerminalError when the run is not ours any more."""
@@ -78,7 +82,7 @@ class ReActLoop:
             if stopped is not None:
                 return stopped
             if self.work.iteration >= self.agent.max_iterations:
-                return await self.ended("max_iterations", event={"status": "max_iterations", "truncated": True})
+                return await self.ended("max_iterations", event={"status": "max_iterations"})
             refused = await self._turn()
             if refused is not None:
                 return await self.failed(refused)
@@ -209,10 +213,12 @@ class ReActLoop:
         }
         if not self.streaming:
             return await provider.complete(messages, **asked)
+        self.said = ""
         async for item in provider.complete_stream(messages, **asked):
             if isinstance(item, LLMResponse):
                 return item
             if isinstance(item, TextDelta):
+                self.said += item.text
                 told = RunEvent(type=RunEventType.TEXT_DELTA, run_id=work.run_id, iteration=iteration, text=item.text)
                 self.emit(told)
         raise ModelError("the provider's stream ended without a response")
@@ -225,19 +231,27 @@ class ReActLoop:
                 f"the model asked for {len(response.tool_calls)} calls at once, and at most "
                 f"{limits.max_tool_calls_per_turn} are allowed"
             )
+        for call in response.tool_calls:
+            if not 0 < len(call.name) <= NAME_LENGTH:
+                raise ModelError(f"the model called a tool by a name of {len(call.name)} characters")
+        said = [response.text, response.stop_reason, response.error, stored_calls(response.tool_calls)]
         try:
-            said = json.dumps([response.text, stored_calls(response.tool_calls)], ensure_ascii=False, allow_nan=False)
-            size = len(said.encode())
-        except (TypeError, ValueError) as wrong:
-            raise ModelError(f"the model's response cannot be stored: {wrong}") from None
+            size = size_of(said, "the model's response")
+        except ValueError as wrong:
+            raise ModelError(str(wrong)) from None
         if size > limits.max_response_bytes:
             raise ModelError(
                 f"the model's response has {size} bytes, and at most {limits.max_response_bytes} are allowed"
             )
-        beside = response.provider_response
-        if beside is not None and len(json.dumps(beside, default=str).encode()) > limits.max_response_bytes:
-            response = replace(response, provider_response=None)
-        return response
+        return replace(response, provider_response=self._kept(response.provider_response))
+
+    def _kept(self, answer: JsonObject | None) -> JsonObject | None:
+        """The vendor's answer, for the record; None when it is too large or cannot be stored."""
+        try:
+            fits = size_of(answer, "the vendor's answer") <= self.agent.limits.max_response_bytes
+        except ValueError:
+            return None
+        return answer if fits else None
 
     async def _store(self, response: LLMResponse, calls: tuple[ToolCall, ...], row: LLMInteractionWrite) -> None:
         """One step: message, interaction, usage, count, totals and loop state; then what the log says of it."""
@@ -249,7 +263,7 @@ class ReActLoop:
             "iteration": iteration,
             "step_id": step_id,
             "interaction_id": row.interaction_id,
-            "llm": _completed(row, bool(calls), response.stop_reason),
+            "llm": _completed(row, COMMENTARY if calls else FINAL_ANSWER, response.stop_reason),
             "final": True if final else None,
             "stop_reason": response.stop_reason,
             "marks": [*work.marks, *marks] or None,
@@ -272,6 +286,7 @@ class ReActLoop:
         work.steps.append(Step(iteration=iteration, text=response.text, tool_calls=calls))
         if turn is not None:
             work.conversation.begin(turn)
+            self.said = ""
         if final:
             work.final = StoredAnswer(text=response.text, step_id=step_id)
         await log_step(self.recorder, {**state, "marks": marks})
@@ -292,15 +307,14 @@ class ReActLoop:
         meta = {"iteration": self.work.iteration, "phase": FINAL_ANSWER}
         said = Message(role="assistant", content=final.text, meta=meta)
         trace = as_trace(said, self.work.conversation.next_order, "final", derived_id(final.step_id, "final"))
-        event = {"status": "success", "stop_reason": self.work.stop_reason}
-        return await self.ended("success", event=event, answer=final.text, trace=trace)
+        return await self.ended("success", event={"status": "success"}, answer=final.text, trace=trace)
 
     async def ended(
         self,
         status: str,
         *,
         event: JsonObject,
-        event_type: str = "run.completed",
+        event_type: str = RUN_COMPLETED,
         answer: str | None = None,
         error: str | None = None,
         failure_reason: str | None = None,
@@ -308,6 +322,8 @@ class ReActLoop:
     ) -> RunResult:
         """End the run in one transaction. Raises what tells that it was not ours to end."""
         work = self.work
+        if event_type == RUN_COMPLETED:
+            event = {**event, "stop_reason": work.stop_reason, "truncated": truncated(status, work.stop_reason)}
         won = await self.recorder.finish(
             status=status,
             event_type=event_type,
@@ -320,17 +336,31 @@ class ReActLoop:
             trace=trace,
         )
         if not won:
-            raise await self._lost()
+            raise await self._lost("finalize_with_event")
+        await self._notes_left()
         return self._result(status, answer=answer, error=error, failure_reason=failure_reason)
 
+    async def _notes_left(self) -> None:
+        """Notes that came too late to be delivered. The run has ended, whether they can be read or not."""
+        with contextlib.suppress(PersistenceError):
+            left = await self.recorder.store.get_notes(self.work.run_id, undelivered_only=True)
+            self.undelivered = [note.id for note in left]
+
     async def cancelled(
-        self, reason: str, *, failure_reason: str | None = None, exceeded: JsonObject | None = None
+        self,
+        reason: str,
+        *,
+        answer: str | None = None,
+        failure_reason: str | None = None,
+        exceeded: JsonObject | None = None,
     ) -> RunResult:
         """End the run as cancelled."""
         event: JsonObject = {"reason": reason}
         if exceeded is not None:
             event["exceeded"] = exceeded
-        return await self.ended("cancelled", event_type="run.cancelled", event=event, failure_reason=failure_reason)
+        return await self.ended(
+            "cancelled", event_type="run.cancelled", event=event, answer=answer, failure_reason=failure_reason
+        )
 
     async def failed(self, said: str) -> RunResult:
         """End the run with an error, whether it was raised or returned: the row has its text, the log a `run.error`."""
@@ -353,7 +383,7 @@ class ReActLoop:
         if not won:
             if (await self.recorder.control()).cancel_requested:
                 return await self.cancelled("cancel_requested")
-            raise await self._lost()
+            raise await self._lost("pause_with_event")
         targets = pause.targets or {}
         waiting = tuple(
             PendingCall(id=call.id, name=call.name, params=call.params, target=targets.get(call.id))
@@ -361,15 +391,16 @@ class ReActLoop:
         )
         return self._result(pause.status, pause_id=pause.pause_id, pending_tool_calls=waiting)
 
-    async def _lost(self) -> Exception:
+    async def _lost(self, operation: str) -> Exception:
         """Why a pause or an end did not happen: somebody else ended the run, or owns it."""
         run = await self.recorder.store.get_run(self.work.run_id)
         if run is not None and run.status in TERMINAL_STATUSES:
             return RunAlreadyTerminalError(self.work.run_id, run.status)
-        return StaleClaimError(operation="finalize_with_event", run_id=self.work.run_id)
+        return StaleClaimError(operation=operation, run_id=self.work.run_id)
 
     def _result(self, status: str, **more: Any) -> RunResult:
-        meta = {"replayed_tool_calls": list(self.work.replayed)} if self.work.replayed else {}
+        told = {"replayed_tool_calls": list(self.work.replayed), "undelivered_notes": self.undelivered}
+        meta = {name: ids for name, ids in told.items() if ids}
         return RunResult(
             run_id=self.work.run_id,
             status=status,
@@ -382,7 +413,7 @@ class ReActLoop:
         )
 
 
-def _completed(row: LLMInteractionWrite, calls: bool, stop_reason: str | None) -> JsonObject:
+def _completed(row: LLMInteractionWrite, phase: str, stop_reason: str | None) -> JsonObject:
     """What `llm.completed` says."""
     usage = row.usage
     return {
@@ -395,6 +426,7 @@ def _completed(row: LLMInteractionWrite, calls: bool, stop_reason: str | None) -
         "cost_usd": None if usage.cost_usd is None else float(usage.cost_usd),
         "cost_source": usage.cost_source,
         "duration_ms": row.duration_ms,
-        "has_tool_calls": calls,
+        "has_tool_calls": phase == COMMENTARY,
+        "phase": phase,
         "stop_reason": stop_reason,
     }

@@ -31,8 +31,8 @@ class Pause:
     reason: str | None = None
     """`requested` or `budget` of a run with status `paused`."""
     message: str | None = None
-    gates: Mapping[str, str] | None = None
-    """Why each call needs approval, by call id."""
+    gates: JsonObject | None = None
+    """Why each call needs approval, by call id: `source` and `reason`."""
     exceeded: JsonObject | None = None
 
     def document(self, agent_name: str, iteration: int, conversation: Conversation, usage: UsageStats) -> JsonObject:
@@ -41,9 +41,9 @@ class Pause:
         if used["cost_usd"] is not None:
             used["cost_usd"] = float(used["cost_usd"])
         optional = {
-            "reason": self.reason,
+            "pause_reason": self.reason,
             "pause_message": self.message,
-            "approval_gates": None if self.gates is None else dict(self.gates),
+            "approval_gates": self.gates,
             "budget_exceeded": self.exceeded,
         }
         return {

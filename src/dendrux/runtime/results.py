@@ -11,6 +11,9 @@ from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.values import UsageStats
 from dendrux.vocabulary import PAUSED_STATUSES, TERMINAL_STATUSES
 
+CUT_SHORT = frozenset({"length", "max_tokens"})
+"""What vendors call it when a model reached its limit of length."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
@@ -60,6 +63,16 @@ class RunResult:
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def truncated(self) -> bool:
+        """Whether the answer may not be whole: the model reached its own limit of length, or the run its turns."""
+        return truncated(self.status, self.stop_reason)
+
+    @property
+    def commentary(self) -> tuple[str, ...]:
+        """What the model said beside its calls of tools, turn by turn."""
+        return tuple(step.text for step in self.steps if step.tool_calls and step.text)
+
+    @property
     def ended(self) -> bool:
         """Whether the run has ended."""
         return self.status in TERMINAL_STATUSES
@@ -68,6 +81,11 @@ class RunResult:
     def paused(self) -> bool:
         """Whether the run waits for somebody."""
         return self.status in PAUSED_STATUSES
+
+
+def truncated(status: str, stop_reason: str | None) -> bool:
+    """Whether an end came before the model was done."""
+    return status == "max_iterations" or stop_reason in CUT_SHORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +133,17 @@ class RunEvent:
     tool_result: ToolResult | None = None
     run_result: RunResult | None = None
     error: BaseException | None = None
+
+    @property
+    def tool_name(self) -> str | None:
+        """The tool that the event is about."""
+        about = self.tool_call or self.tool_result
+        return None if about is None else about.name
+
+    @property
+    def tool_call_id(self) -> str | None:
+        """The call that the event is about."""
+        return self.tool_call.id if self.tool_call else self.tool_result.call_id if self.tool_result else None
 
 
 def last_event(result: RunResult) -> RunEvent:

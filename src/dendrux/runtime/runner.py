@@ -25,12 +25,13 @@ from dendrux.errors import (
 from dendrux.llm.protocol import Message
 from dendrux.runtime.context import Place, place_of
 from dendrux.runtime.conversation import as_seed, meta_of
-from dendrux.runtime.lease import Lease
+from dendrux.runtime.lease import LAST_WORDS_S, Lease
 from dendrux.runtime.loop import Behaviour, ReActLoop
 from dendrux.runtime.pauses import still_at
 from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.recorder import Owned, Recorder, sure
 from dendrux.runtime.results import RunEvent, RunEventType, RunResult
+from dendrux.runtime.stream import CLOSED
 from dendrux.runtime.tools import problem
 from dendrux.runtime.values import CreateRunResult, JsonObject, RunRecord
 from dendrux.runtime.work import MODEL, OPTIONS, SEEDS, Work, begin, take_up, work_of
@@ -40,6 +41,7 @@ from dendrux.vocabulary import (
     CAPABILITIES,
     FORMAT_2_CAPABILITIES,
     META_LOOP,
+    META_MAX_DEPTH,
     PAUSED_STATUSES,
     RECOVERABLE_LOOP,
     TERMINAL_STATUSES,
@@ -156,6 +158,8 @@ class Runner:
             "tenant_id": place.tenant_id,
             "meta": {**request.metadata, META_LOOP: RECOVERABLE_LOOP},
         }
+        if place.max_depth is not None:
+            given["meta"][META_MAX_DEPTH] = place.max_depth  # whoever takes the run up is bound by it too
         if place.parent_run_id is not None:
             given["parent_run_id"] = place.parent_run_id
             if self.capabilities.fenced_writes:
@@ -245,8 +249,8 @@ class Runner:
 
         try:
             return await lease.hold(working())
-        except asyncio.CancelledError:
-            await self._cancelled(recorder, loops)
+        except asyncio.CancelledError as cancelled:
+            await self._cancelled(recorder, loops, closed=CLOSED in cancelled.args)
             raise
         except Exception as error:
             _of_run(error, owned.run_id)
@@ -266,17 +270,30 @@ class Runner:
         except (PersistenceError, *NOT_OURS, *UNANSWERED):
             return  # the first error is the one to tell; the lease brings the run back
 
-    async def _cancelled(self, recorder: Recorder, loops: list[ReActLoop]) -> None:
-        """End a run whose task was cancelled, if that can be done in a moment."""
+    async def _cancelled(self, recorder: Recorder, loops: list[ReActLoop], *, closed: bool) -> None:
+        """End a run whose task was cancelled, if that can be done in a moment; else its lease brings it back.
+
+        What its model had said of an answer is kept when a stream was closed by its reader.
+        """
 
         async def end() -> None:
             loop = loops[0] if loops else await self._bare(recorder)
-            await loop.cancelled("task_cancelled")
+            if closed:
+                await loop.cancelled("stream_closed", answer=loop.said or None)
+            else:
+                await loop.cancelled("task_cancelled")
 
         ending = asyncio.ensure_future(end())
-        while not ending.done():
+        now = asyncio.get_running_loop().time
+        until = now() + LAST_WORDS_S
+        while not ending.done() and (left := until - now()) > 0:
             with contextlib.suppress(asyncio.CancelledError):  # the caller raises the first one
-                await asyncio.wait({ending})
+                await asyncio.wait({ending}, timeout=left)
+        if not ending.done():
+            ending.add_done_callback(lambda end: end.cancelled() or end.exception())
+            ending.cancel()
+            LOG.warning("run %s: its cancellation could not be stored in time", recorder.run_id)
+            return
         error = None if ending.cancelled() else ending.exception()
         if error is not None and not isinstance(error, (PersistenceError, *NOT_OURS, *UNANSWERED)):
             LOG.warning("run %s: its cancellation could not be stored (%s)", recorder.run_id, type(error).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from dendrux.runtime.results import LAST_EVENTS, RunEvent, RunEventType, RunResult, last_event
 
@@ -12,11 +12,16 @@ Work = Callable[[Callable[[RunEvent], None]], Awaitable[RunResult]]
 """What a stream runs: it is handed the function that tells of events, and answers the result."""
 
 
+CLOSED: Final = "dendrux: the stream was closed"
+"""What a stream cancels its work with."""
+
+
 class RunStream:
     """The events of one execution. It starts with the first `async for` or `text()`, and can be read once.
 
     An error of the run is the last event (`run_error`) and is not raised. Closing the stream before its end stops the
-    work; a run that had started is cancelled then, if this process still owns it.
+    work; a run that had started is cancelled then, if this process still owns it, and keeps what was told of its
+    answer.
     """
 
     def __init__(self, run_id: str, work: Work) -> None:
@@ -66,7 +71,7 @@ class RunStream:
         task = self._task
         if task is None or task.done():
             return
-        task.cancel()
+        task.cancel(CLOSED)
         await asyncio.wait({task})
 
     async def _run(self) -> None:

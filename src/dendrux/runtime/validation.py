@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dendrux.llm.protocol import LLMProvider
 from dendrux.runtime.limits import Limits
-from dendrux.runtime.tools import Tool
+from dendrux.runtime.tools import Tool, problem
 from dendrux.store.capabilities import StoreCapabilities, validate_capabilities
 from dendrux.vocabulary import META_ERROR_INFO, NAME_LENGTH
 
@@ -111,6 +112,14 @@ def checked_meta(metadata: dict[str, Any] | None) -> dict[str, Any]:
             f"metadata keys that begin with {RESERVED_META!r} belong to the runtime: {', '.join(reserved)}"
         )
     return dict(metadata or {})
+
+
+def size_of(value: Any, what: str) -> int:
+    """Bytes of a value as JSON. Refuses: ValueError for one that cannot be stored, such as NaN or half a character."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as wrong:
+        raise ValueError(f"{what} cannot be stored as JSON: {problem(wrong)}") from None
 
 
 async def check_statements(store: Any, limits: Limits) -> None:

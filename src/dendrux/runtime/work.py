@@ -17,7 +17,7 @@ from dendrux.runtime.results import Step, ToolResult
 from dendrux.runtime.tools import encoded
 from dendrux.runtime.values import JsonObject, RunRecord, UsageStats
 from dendrux.store.ids import derived_id
-from dendrux.vocabulary import RUN_RESUMED, RUN_STARTED
+from dendrux.vocabulary import META_MAX_DEPTH, RUN_RESUMED, RUN_STARTED
 
 LLM_COMPLETED: Final = "llm.completed"
 APPROVAL_DECIDED: Final = "approval.decided"
@@ -62,14 +62,15 @@ class Work:
 
 
 def work_of(record: RunRecord, max_depth: int | None) -> Work:
-    """A run as its row tells of it."""
+    """A run as its row tells of it. `max_depth`: of a run that was made without a bound of its own."""
     given = record.input_data or {}
     cost = record.total_cost_usd
+    bound = (record.meta or {}).get(META_MAX_DEPTH, max_depth)
     return Work(
         run_id=record.id,
         tenant_id=record.tenant_id,
         level=record.delegation_level,
-        max_depth=max_depth,
+        max_depth=bound,
         model=given.get(MODEL),
         options=given.get(OPTIONS) or {},
         iteration=record.iteration_count,
@@ -219,7 +220,7 @@ async def _log_resumed(recorder: Recorder, given: Answers) -> None:
             APPROVAL_DECIDED,
             event_id=derived_id(answered, APPROVAL_DECIDED),
             iteration=given.iteration,
-            data={"decision": word, "decisions": list(given.decisions.values())},
+            data={"run_id": recorder.run_id, "decision": word, "decisions": list(given.decisions.values())},
         )
 
 

@@ -35,7 +35,7 @@ from dendrux.store.hookvalues import (
 )
 from dendrux.vocabulary import UNSCOPED, TenantScope
 
-PAUSE_SUMMARY = ("reason", "iteration", "pending_tool_calls", "pending_targets")
+PAUSE_SUMMARY = ("pause_reason", "iteration", "pending_tool_calls", "pending_targets")
 """The members of a pause document that a summary shows."""
 
 

@@ -196,7 +196,7 @@ async def get_pending(tx: Tx, run_id: str, *, tenant_id: TenantScope = UNSCOPED)
     if found is None or found[0].status not in PAUSED_STATUSES:
         return None
     run, members = found
-    reason, iteration = members["reason"], members["iteration"]
+    reason, iteration = members["pause_reason"], members["iteration"]
     return PendingWork(
         status=run.status,
         reason=reason if isinstance(reason, str) else None,

@@ -97,7 +97,7 @@ def pending(call: Call) -> PendingWork | None:
         return None
     document = {name: real(text) for name, text in run.pause_document or ()}
     members = {name: document.get(name) for name in PAUSE_SUMMARY}
-    reason, iteration = members["reason"], members["iteration"]
+    reason, iteration = members["pause_reason"], members["iteration"]
     assert run.paused_at is not None
     return PendingWork(
         status=run.status,
