@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, select, update
-from sqlalchemy.exc import NotSupportedError, OperationalError
+from sqlalchemy.exc import DBAPIError, NotSupportedError, OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from dendrux.db.migrate import activate, migrate
@@ -120,6 +120,34 @@ async def both_formats(url: str, old: str) -> None:
         assert (new.format, again.run_id, again.format) == (2, old, 1)
     finally:
         await engine.dispose()
+
+
+@pytest.mark.parametrize("family", ["postgresql"], indirect=True)
+def test_two_characters_of_old_writers_mean_something_else_between_the_two(url):
+    """What the guide says is less: metadata with U+0000 is refused, and a new U+001A is the sign of this release."""
+    before, after = older.run("before", "success"), older.run("after", "success")
+    traces = [_trace(values["id"], 0) | {"content": "\x1aB"} for values in (before, after)]
+    on(url, older.populate)
+    on(url, lambda connection: connection.execute(insert(RUNS).values(before)))
+    on(url, lambda connection: connection.execute(insert(TRACES).values(traces[0])))
+    asyncio.run(migrate(url))
+    refused = older.run("refused", "running", meta={"a": "\0"})
+    with pytest.raises(DBAPIError):
+        on(url, lambda connection: connection.execute(insert(RUNS).values(refused)))
+    on(url, lambda connection: connection.execute(insert(RUNS).values(after)))
+    on(url, lambda connection: connection.execute(insert(TRACES).values(traces[1])))
+
+    async def shown() -> list[str]:
+        engine = get_engine(url)
+        try:
+            store = store_for_engine(engine)
+            return [(await store.get_traces(run_id))[0].content for run_id in ("before", "after")]
+        finally:
+            await engine.dispose()
+
+    assert asyncio.run(shown()) == ["\x1aB", "\0"]
+    asyncio.run(activate(url))
+    assert asyncio.run(shown()) == ["\x1aB", "\0"]
 
 
 def test_a_key_that_was_used_again_meanwhile_belongs_to_the_later_run(url):
