@@ -27,7 +27,7 @@ from unit.test_store_statements import prepare
 
 Plan = list[dict[str, Any]]
 HANDFUL = 100
-RUNS, EVENTS = 6000, 50
+RUNS, EVENTS, OTHERS = 6000, 50, 3000
 
 
 @pytest_asyncio.fixture
@@ -35,7 +35,7 @@ async def store(mysql_url):
     async with opened(mysql_url) as store:
         await prepare(store)
         await store.put_blob(BYTES, tenant_scope=SCOPE)
-        await fill(store, RUNS, EVENTS)
+        await fill(store, RUNS, EVENTS, OTHERS)
         async with store.engine.connect() as connection:
             for table in metadata.tables:
                 await connection.execute(text(f"ANALYZE TABLE {table}"))
@@ -100,6 +100,28 @@ async def test_no_plan_grows_with_the_database(store):
             if faults(sample, plan):
                 wrong[sample] = (statement, plan)
     assert not wrong, "\n".join(f"{name}: {statement}\n{plan}" for name, (statement, plan) in wrong.items())
+
+
+async def test_a_scan_of_evidence_is_seen(store):
+    """The check bites on every table: without its indexes, what one run has is looked for among what all have."""
+    hide, show = HIDDEN[store.server.family]
+    indexes = {
+        "run_inbox": ("ix_run_inbox_run_pending", "ix_run_inbox_order"),
+        "llm_interactions": ("ix_llm_interactions_agent_run_id",),
+    }
+    for table, names in indexes.items():
+        alter = [f"ALTER TABLE {table} ALTER INDEX {name} {{}}" for name in names]
+        async with store.engine.connect() as connection:
+            for statement in alter:
+                await connection.execute(text(statement.format(hide)))
+            try:
+                found = await plans(
+                    store, {"run_inbox": "get_notes", "llm_interactions": "get_llm_interactions"}[table]
+                )
+            finally:
+                for statement in alter:
+                    await connection.execute(text(statement.format(show)))
+        assert any(faults("", plan) for _, plan in found), (table, found)
 
 
 HIDDEN = {"mysql": ("INVISIBLE", "VISIBLE"), "mariadb": ("IGNORED", "NOT IGNORED")}

@@ -58,6 +58,7 @@ async def test_the_first_call_keeps_its_budget(store, operation):
 
 
 RUNS = EVENTS = 100_000
+OTHERS = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ async def filled(url):
     store = PostgresStateStore(engine)
     await prepare(store)
     await store.put_blob(BYTES, tenant_scope=SCOPE)
-    await fill(store, RUNS, EVENTS)
+    await fill(store, RUNS, EVENTS, OTHERS)
     async with engine.begin() as connection:
         await connection.execute(text("UPDATE agent_runs SET meta = '{\"a\": 1}' WHERE id LIKE 'bulk%7'"))
     async with engine.connect() as connection:
@@ -112,7 +113,7 @@ async def plan_of(url, statements):
     return found
 
 
-BIG = ("agent_runs", "run_events")
+BIG = ("agent_runs", "run_events", "react_traces", "tool_calls", "token_usage", "llm_interactions", "run_inbox")
 
 
 def faults(sample, steps):

@@ -14,7 +14,16 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import event, text
 
-from dendrux.db.models import agent_runs, metadata, run_events
+from dendrux.db.models import (
+    agent_runs,
+    llm_interactions,
+    metadata,
+    react_traces,
+    run_events,
+    run_inbox,
+    token_usage,
+    tool_calls,
+)
 from dendrux.store import SQLiteStateStore, SQLStateStore
 from dendrux.store.binding import Operation
 from unit.store_support import built_in
@@ -110,8 +119,31 @@ def rows_of_runs(number: int) -> Iterator[dict[str, Any]]:
         }
 
 
-async def fill(store: SQLStateStore, runs: int, events: int) -> None:
-    """Rows below the store: many runs, and one run `r` with a long log."""
+def evidence(runs: int, number: int, now: Any) -> Iterator[tuple[Any, list[dict[str, Any]]]]:
+    """Rows of every table of evidence, all of other runs than `r`: what a call on `r` must not read."""
+    common = {"created_at": now, "updated_at": now}
+    tables: dict[Any, dict[str, Any]] = {
+        run_events: {"event_type": "x"},
+        react_traces: {"role": "user", "content": "x"},
+        tool_calls: {"tool_name": "t", "target": "server", "success": True},
+        token_usage: {"iteration_index": 1},
+        llm_interactions: {"iteration_index": 1},
+        run_inbox: {"text": "x"},
+    }
+    places = {run_events: "sequence_index", react_traces: "order_index", tool_calls: "tool_call_id"}
+    for table, values in tables.items():
+        rows = []
+        for n in range(number):
+            run = "run_id" if table is run_inbox else "agent_run_id"
+            row = {"id": f"bulk{n:07}", run: f"bulk{n % runs:07}", **values}
+            if table in places:
+                row[places[table]] = n // runs if table is not tool_calls else f"c{n}"
+            rows.append(row | {name: value for name, value in common.items() if name in table.c})
+        yield table, rows
+
+
+async def fill(store: SQLStateStore, runs: int, events: int, others: int = 0) -> None:
+    """Rows below the store: many runs, one run `r` with a long log, and in each table so many rows of other runs."""
     now = (await store.get_run("r")).created_at
     stamps = {"created_at": now, "updated_at": now, "last_progress_at": now}
     async with store._engine.begin() as connection:
@@ -124,6 +156,9 @@ async def fill(store: SQLStateStore, runs: int, events: int) -> None:
         ]
         for start in range(0, len(log), 5000):
             await connection.execute(run_events.insert(), log[start : start + 5000])
+        for table, rows in evidence(runs, others, now):
+            for start in range(0, len(rows), 5000):
+                await connection.execute(table.insert(), rows[start : start + 5000])
 
 
 @pytest_asyncio.fixture
@@ -131,7 +166,7 @@ async def store(tmp_path: Any) -> AsyncIterator[SQLStateStore]:
     async with built_in(tmp_path, SQLiteStateStore) as store:
         await prepare(store)
         await store.put_blob(BYTES, tenant_scope=SCOPE)
-        await fill(store, 300, 1000)
+        await fill(store, 300, 1000, 1000)
         yield store
 
 
