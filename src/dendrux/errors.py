@@ -108,7 +108,8 @@ class SchemaNotInitializedError(PersistenceError):
 
 
 class SchemaOutOfDateError(PersistenceError):
-    """The database's dendrux tables are older than this release. Run `dendrux db migrate`."""
+    """The database's dendrux tables are of another release: of an older one, which `dendrux db migrate` helps, or of a
+    later one, which needs that release. The message says which."""
 
     code = "schema_out_of_date"
 
