@@ -27,7 +27,7 @@ from unit.test_store_statements import prepare
 
 Plan = list[dict[str, Any]]
 HANDFUL = 100
-RUNS, EVENTS, OTHERS = 6000, 50, 3000
+RUNS, EVENTS, OTHERS = 6000, 50, 1500
 
 
 @pytest_asyncio.fixture

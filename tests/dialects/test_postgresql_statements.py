@@ -58,7 +58,7 @@ async def test_the_first_call_keeps_its_budget(store, operation):
 
 
 RUNS = EVENTS = 100_000
-OTHERS = 20_000
+OTHERS = 5_000
 
 
 @pytest.fixture(scope="module")
