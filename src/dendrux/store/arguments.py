@@ -147,7 +147,7 @@ CHECKS: Final[dict[str, Check]] = {
     "target": kind,
     "outcome": optional(kind),
     "event_type": kind,
-    "event_types": optional(several(kind)),
+    "event_types": optional(several(kind, most=LIMIT_MAX)),
     "failure_reason": optional(identifier(TYPE_LENGTH, empty=True)),
     "trace_kind": one_of(TRACE_KINDS),
     # who
@@ -213,7 +213,7 @@ CHECKS: Final[dict[str, Check]] = {
     # pages and cursors
     "limit": integer(1, LIMIT_MAX),
     "limit_per_run": integer(1, EVENTS_LIMIT_MAX),
-    "offset": integer(0, TOKENS_MAX),
+    "offset": integer(0, INT_MAX),
     "after": optional(row_id),
     "cancel_subtree.after": optional(text),
     "after_sequence_index": optional(integer(-1, INT_MAX)),

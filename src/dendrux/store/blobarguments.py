@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from dendrux.runtime.values import BlobEdge
+from dendrux.store.checks import duration
 from dendrux.vocabulary import EDGES_MAX, GARBAGE_AGE_S, NAME_LENGTH, NO_TENANT, TENANT_PREFIX
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -44,11 +45,10 @@ def scope(name: str, value: Any) -> str:
 
 def age(name: str, value: Any) -> timedelta:
     """How long a blob must be unused before it is garbage."""
-    if not isinstance(value, timedelta):
-        raise TypeError(f"{name} must be a timedelta, not {type(value).__name__}")
-    if value < timedelta(seconds=GARBAGE_AGE_S):
+    age = duration(name, value)
+    if age < timedelta(seconds=GARBAGE_AGE_S):
         raise ValueError(f"{name} must be at least {GARBAGE_AGE_S} seconds: what was just put is not referred to yet")
-    return value
+    return age
 
 
 def outside(name: str, value: Any) -> Any:

@@ -30,7 +30,9 @@ Check = Callable[[str, Any], Any]
 INT_MAX: Final = 2**31 - 1
 """Counts and indexes: the width of an integer column everywhere."""
 
-TOKENS_MAX: Final = 2**63 - 1
+TOKENS_MAX: Final = 2**40 - 1
+"""Tokens of one call or run, and milliseconds: what millions of rows can be summed of in 64 bits."""
+
 EVENTS_LIMIT_MAX: Final = 100
 DURATION_MAX: Final = timedelta(days=365_000)
 CURSOR_LENGTH: Final = 512
@@ -172,7 +174,7 @@ def json_value(name: str, value: Any) -> Any:
 
     Refuses: NaN and infinities, lone surrogates, keys that are not strings, other types, deep nesting.
     """
-    _walk(name, value, 0)
+    _walk(name, value, 1)
     try:
         encoded = dumps(value)
     except ValueError as error:
@@ -185,6 +187,7 @@ def json_value(name: str, value: Any) -> Any:
 
 
 def _walk(name: str, value: Any, depth: int) -> None:
+    """`depth`: the level that the value is on; the document itself is the first."""
     if depth > NESTING_MAX:
         raise ValueError(f"{name} must not be nested more than {NESTING_MAX} levels deep")
     if isinstance(value, dict):

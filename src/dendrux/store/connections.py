@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dendrux.store.dberrors import DAMAGED
 from dendrux.store.engines import access
 from dendrux.store.hookvalues import DbError, DbErrorKind
 from dendrux.store.tx import Failure
@@ -47,8 +48,8 @@ async def open_connection(
     finally:
         if connection is None:
             leave()
-    waiting = found.kind in WAITED_FOR
-    raise Failure(found if waiting else DbError(DbErrorKind.CONNECTION_LOST, None, found.code))
+    final = found.kind in WAITED_FOR or found.code in DAMAGED
+    raise Failure(found if final else DbError(DbErrorKind.CONNECTION_LOST, None, found.code))
 
 
 async def close_connection(connection: AsyncConnection | None, leave: Callable[[], None]) -> None:

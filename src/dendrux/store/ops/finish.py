@@ -97,7 +97,7 @@ async def finalize_with_event(
     carried = progressed(iteration_count, pii_mapping, total_usage)
     if event_data is not None and "error_info" in event_data:
         carried.append((runs.meta, await _with_error_info(tx, run_id, event_data["error_info"])))
-    guard = [runs.status.in_(sorted(allowed_current_statuses)), *owned(claim_epoch)]
+    guard = [runs.status.in_(sorted(set(allowed_current_statuses))), *owned(claim_epoch)]
     if trace is not None:
         guard.append(runs.storage_format == 2)
     said = {"answer": answer, "error": error, "failure_reason": failure_reason}
@@ -173,7 +173,7 @@ async def finalize_run_if_status_in(
     """
     carried = progressed(iteration_count, pii_mapping, total_usage)
     said = {"answer": answer, "error": error, "failure_reason": failure_reason}
-    return await _finalized(tx, run_id, status, sorted(allowed_current_statuses), claim_epoch, carried, said)
+    return await _finalized(tx, run_id, status, sorted(set(allowed_current_statuses)), claim_epoch, carried, said)
 
 
 async def _finalized(

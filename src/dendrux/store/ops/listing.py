@@ -32,7 +32,8 @@ def _filtered(
 ) -> Any:
     statement = scoped(statement, tenant_id)
     if status is not None:
-        statement = statement.where(runs.status.in_([status] if isinstance(status, str) else list(status)))
+        wanted = [status] if isinstance(status, str) else dict.fromkeys(status)
+        statement = statement.where(runs.status.in_(list(wanted)))
     if agent_name is not None:
         statement = statement.where(runs.agent_name == agent_name)
     if parent_run_id is not None:

@@ -56,6 +56,18 @@ NAMES: Final = text(inside(NAME_LENGTH))
 LONG_NAMES: Final = text(NAME_LENGTH)
 EPOCHS: Final = (0, -1, True, "1", 1.5)
 NUMBERS: Final = (-1, True, "1", 1.5)
+COUNTS: Final = (*NUMBERS, 2**31)
+LARGE: Final = (*NUMBERS, 2**40)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """A document of so many levels."""
+    document: Any = "leaf"
+    for _ in range(levels - 1):
+        document = [document]
+    return {"k": document}
+
+
 DOCUMENTS: Final = (
     {"n": NAN},
     {"deep": [{"n": INFINITY}]},
@@ -63,11 +75,16 @@ DOCUMENTS: Final = (
     {"text": HALF},
     {HALF: 1},
     {"o": {"deep": [HALF]}},
+    nested(101),
     ["no object"],
     "no object",
 )
 VALUES: Final = (NAN, [INFINITY], HALF, {"k": [HALF]})
-COSTS: Final = tuple(UsageStats(cost_usd=cost) for cost in (NAN, INFINITY, -0.5, 2.0 * MONEY_MAX))
+USAGE: Final = (
+    *(UsageStats(cost_usd=cost) for cost in (NAN, INFINITY, -0.5, 2.0 * MONEY_MAX)),
+    *(UsageStats(input_tokens=tokens) for tokens in (-1, True, 2**40)),
+    UsageStats(reasoning_tokens=2**40),
+)
 PAUSED: Final = ("", "running", "success", "pending", "nonsense", "x" * (TYPE_LENGTH + 1), 7)
 TERMINAL: Final = ("", "running", "paused", "pending", "nonsense", 7)
 EVENTS: Final = (
@@ -203,19 +220,19 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
         DOCUMENTS,
     ),
     **dict.fromkeys(("content_text", "text", "answer", "error", "error_message", "reason"), (HALF, 7)),
-    **dict.fromkeys(("usage", "total_usage"), COSTS),
+    **dict.fromkeys(("usage", "total_usage"), USAGE),
     **dict.fromkeys(
         (
             "order_index",
             "iteration_index",
             "iteration_count",
             "iteration",
-            "duration_ms",
             "delegation_level",
             "max_pending",
         ),
-        NUMBERS,
+        COUNTS,
     ),
+    "duration_ms": LARGE,
     **LISTS,
     "event": EVENTS,
     "traces": (*((message,) for message in MESSAGES), "x", 7, None),
@@ -243,7 +260,7 @@ BAD: Final[Mapping[str, tuple[Any, ...]]] = {
     "blob_refs": ("no list", 7, (7,), (EDGE, EDGE), *((replace(EDGE, **bad),) for bad in BAD_EDGES)),
     "blob_refs_scope": ("", "x", 7),
     "limit": (0, -1, LIMIT_MAX + 1, True, "1"),
-    "offset": (-1, "1"),
+    "offset": (-1, "1", 2**31),
     "metadata_filter": ({"a.b": 1}, {"": 1}, {'a"b': 1}, {"$": 1}, {"k": NAN}, {"k": HALF}),
 }
 """By the name of the parameter. `status` means something else to every operation."""

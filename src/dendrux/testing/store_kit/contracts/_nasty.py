@@ -92,7 +92,19 @@ KEYS: Final[dict[str, Any]] = {
     key: i
     for i, key in enumerate(("", " ", "a.b", "a b", '"', "'", "$", "$.a", "[0]", "\\", "\u0000", "\x1aB", *ALIKE, "1"))
 }
-DEEP: Final[dict[str, Any]] = {"a": [[[[[[[[[[{"b": [[[[[[[[[["leaf"]]]]]]]]]]}]]]]]]]]]]}
+DEEPEST: Final = 98
+"""Levels of a document: two fewer than it may have, because some contracts put one document into another."""
+
+
+def deep() -> dict[str, Any]:
+    """As many levels as a document may have, of lists and objects in turn."""
+    value: Any = "leaf"
+    for level in range(DEEPEST - 1):
+        value = {"k": value} if level % 10 == 9 else [value]
+    return {"a": value}
+
+
+DEEP: Final = deep()
 
 DOCUMENTS: Final[tuple[dict[str, Any], ...]] = ({}, NUMBERS, ORDERED, HOLLOW, WORDS, KEYS, DEEP)
 """JSON objects that must come back with the same members, in the same order, of the same types."""
