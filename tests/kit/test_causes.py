@@ -12,7 +12,7 @@ from dendrux.testing.execution import Failed, Line
 from dendrux.testing.store_kit import causes
 from dendrux.testing.store_kit.causes import likely
 from dendrux.testing.store_kit.report import failure, steps
-from dendrux_model.outcomes import CONFLICT, FALSE, NONE, NOT_FOUND, STALE, TRUE, Broken, Outcome, Returned
+from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, STALE, TRUE, Broken, Outcome, Returned
 from dendrux_model.programs import Fault, Look, Step, Together
 from kit import broken
 from kit.conftest import Project
@@ -32,13 +32,16 @@ def failed(step: Step, call: str, allowed: Outcome, observed: Outcome) -> Failed
 @pytest.mark.parametrize(
     ("step", "call", "allowed", "observed", "cause"),
     [
-        (CALL, "save_trace()", STALE, NONE, causes.NO_FENCE),
+        (CALL, "save_run_event()", STALE, Returned(5), causes.NO_FENCE),
+        (CALL, "save_trace()", STALE, NONE, causes.SWALLOWED),
         (CALL, "save_trace()", NONE, STALE, causes.OWNER_REFUSED),
         (CALL, "save_trace()", CONFLICT, NONE, causes.TWICE),
         (CALL, "save_trace()", NONE, CONFLICT, causes.NOT_RECOGNISED),
         (CALL, "get_run()", NONE, NOT_FOUND, causes.NOT_FOUND_CAUSE),
         (CALL, "save_trace()", NOT_FOUND, NONE, causes.GUARD),
-        (CALL, "save_trace()", NONE, Broken("KeyError"), causes.RAISED),
+        (CALL, "save_trace()", NONE, Broken("KeyError"), causes.OWN_CODE),
+        (CALL, "save_trace()", NONE, Broken("InterfaceError"), causes.RAISED),
+        (CALL, "save_trace()", NONE, INVALID, causes.INVALID_CAUSE),
         (Fault(CALL, "after_commit", "error"), "save_trace()", NONE, STALE, causes.CUT),
         (Together((CALL, CALL)), "save_trace()", NONE, NONE, causes.RACE),
         (Look(), "get_run_events(run_id='r')", Returned([]), Returned([1]), causes.LOG),
@@ -53,8 +56,11 @@ def test_a_cause_from_the_symptom(step: Step, call: str, allowed: Outcome, obser
     assert likely(PLAIN, failed(step, call, allowed, observed)) == cause
 
 
-def test_a_contract_knows_better() -> None:
-    assert likely(broken.FENCE, failed(CALL, "save_trace()", NONE, STALE)) == "The update lacks the epoch."
+def test_a_contract_knows_better_than_a_guess_and_a_plain_answer_better_than_a_contract() -> None:
+    assert likely(broken.FENCE, failed(CALL, "save_trace()", NOT_FOUND, NONE)) == "The update lacks the epoch."
+    assert likely(broken.FENCE, failed(CALL, "save_trace()", NONE, STALE)) == causes.OWNER_REFUSED
+    raced = Together((CALL, CALL))
+    assert likely(broken.FENCE, failed(raced, "save_trace()", NONE, STALE)) == "The update lacks the epoch."
     assert likely(PLAIN, None) is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dendrux.cli import main
 from dendrux.store import SQLiteStateStore
-from dendrux.testing.store_kit import plugin
+from dendrux.testing.store_kit import causes, plugin
 from dendrux.testing.store_kit.contract import GROUPS
 from kit import broken, tiny
 from kit.conftest import Project, summary, verdict
@@ -290,7 +290,7 @@ def test_a_broken_store_with_its_program(here: Path, jobs: str, capsys: pytest.C
     store = only(read(here))
     (failure,) = store["failures"]
     assert failure["contract"] == "fenced_writes.save_trace"
-    assert failure["cause"] == "The update lacks the epoch."
+    assert failure["cause"] == causes.SWALLOWED
     assert [row["step"] for row in failure["program"]] == [1, 2, 3, 4]
     last = failure["program"][-1]
     assert last == {

@@ -191,7 +191,7 @@ def test_replay_reproduces_what_certify_found(capsys: pytest.CaptureFixture[str]
         "      the store answered  -> None",
         "",
         "what is wrong     save_trace: the store answered -> None; the model allows -> refused stale_claim",
-        f"{'likely cause':<18}{causes.NO_FENCE}",
+        f"{'likely cause':<18}{causes.SWALLOWED}",
         "SQL of this step",
     ]
 

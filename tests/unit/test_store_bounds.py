@@ -12,7 +12,7 @@ from dendrux.errors import PersistenceError, StoreUnavailableError
 from dendrux.store import SQLiteStateStore, UsageStats
 from dendrux.vocabulary import LIMIT_MAX
 
-TOKENS = 2**40 - 1
+TOKENS = 2**44 - 1
 INDEX = 2**31 - 1
 
 

@@ -30,7 +30,7 @@ Check = Callable[[str, Any], Any]
 INT_MAX: Final = 2**31 - 1
 """Counts and indexes: the width of an integer column everywhere."""
 
-TOKENS_MAX: Final = 2**40 - 1
+TOKENS_MAX: Final = 2**44 - 1
 """Tokens of one call or run, and milliseconds: what millions of rows can be summed of in 64 bits."""
 
 EVENTS_LIMIT_MAX: Final = 100

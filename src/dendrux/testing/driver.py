@@ -34,6 +34,7 @@ from dendrux.runtime.values import (
 from dendrux.testing.bench import settled
 from dendrux.testing.blobnames import METHODS, BlobNames
 from dendrux.testing.leaks import leak, misnamed
+from dendrux.testing.raised import described
 from dendrux.testing.sweeps import Pages, in_time
 from dendrux.vocabulary import UNSCOPED
 from dendrux_model.operations import Operation
@@ -141,6 +142,8 @@ class Driver:
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
         self.cursors: dict[tuple[str, str], str] = {}
         """Where the page of a cancellation ended: by its root and any run of that page."""
+        self.raised: str | None = None
+        """What the last call raised, for the report of a finding; None when it answered."""
         self.clock: Any = None
         """Where the store's time comes from; None: from the system."""
 
@@ -150,9 +153,11 @@ class Driver:
         if method is None:
             return Broken(f"AttributeError: no method {operation.method}")
         given = self.arguments(operation)
+        self.raised = None
         try:
             value = await self.answer(method, operation, given)
         except Exception as error:
+            self.raised = described(error)
             wrong = leak(error, store) or misnamed(error, given)
             return outcome_of(error) if wrong is None else Broken(wrong)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +13,7 @@ from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
 from dendrux.testing.hygiene import Hygiene
 from dendrux_model.linearize import linearize
-from dendrux_model.outcomes import Cancelled, Outcome, Returned
+from dendrux_model.outcomes import INVALID, Broken, Cancelled, Outcome, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
 from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together, calls
 from dendrux_model.views import view
@@ -44,6 +44,8 @@ class Failed(Exception):  # a finding, not an error of ours
     sql: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     """Who did what in the last race of the program, in order."""
+    replayable: bool = True
+    """Whether a replay of the program shows the finding; what a check tried beside its program is not part of it."""
 
     def __str__(self) -> str:
         return self.why
@@ -132,7 +134,10 @@ class Execution:
         try:
             self.worlds.saw(do.operation, outcome, cut=cut)
         except Violation as violation:
-            raise self.failed(f"{do.operation.method}: {violation.why}", closest(allowed, outcome), sql) from None
+            why = f"{do.operation.method}: {violation.why}"
+            if isinstance(outcome, Broken) or outcome == INVALID:
+                why += f"; it raised {self.driver.raised}"
+            raise self.failed(why, closest(allowed, outcome), sql) from None
 
     async def fault(self, step: Fault) -> None:
         """One call whose transaction is cut."""
@@ -195,6 +200,10 @@ class Execution:
     def failed(self, why: str, found: str | None = None, sql: tuple[str, ...] = ()) -> Failed:
         """The finding at the step that was executed last."""
         return Failed(tuple(self.done), len(self.done), list(self.lines), why, found, sql, self.turns)
+
+    def beside(self, why: str) -> Failed:
+        """A finding of something that was tried beside the program."""
+        return replace(self.failed(why), replayable=False)
 
 
 def meets(outcome: Outcome, expected: Outcome) -> bool:

@@ -5,11 +5,12 @@ A cause is a guess from the symptom. The finding is the program; this only short
 
 from __future__ import annotations
 
+import builtins
 from typing import Final
 
 from dendrux.testing.execution import Failed, Line
 from dendrux.testing.store_kit.contract import Contract
-from dendrux_model.outcomes import CONFLICT, NOT_FOUND, STALE, Broken, Refused, Returned
+from dendrux_model.outcomes import CONFLICT, INVALID, NONE, NOT_FOUND, STALE, Broken, Refused, Returned
 from dendrux_model.programs import Fault, Look, Together
 
 NO_FENCE: Final = (
@@ -21,6 +22,12 @@ TWICE: Final = (
 )
 NOT_RECOGNISED: Final = (
     "A repeat is not recognised as one: what was stored reads otherwise than it was written (rounding, folding, JSON)."
+)
+SWALLOWED: Final = f"{NO_FENCE} Or it was refused, and an except of the store's own swallowed that."
+OWN_CODE: Final = "The code of the store at the line that is named: what it raises is no answer of the protocol."
+INVALID_CAUSE: Final = (
+    "Good arguments were taken for bad ones: "
+    "an override lacks a parameter of the base method, or a check is too strict."
 )
 RAISED: Final = "The error of the driver is one that classify_db_error does not know, or a hook raises one of its own."
 NOT_FOUND_CAUSE: Final = (
@@ -43,15 +50,23 @@ PART: Final = "A part of a write is outside of its transaction (a commit in a ho
 GUARD: Final = "The condition of the write leaves out a rule about the state of the run, or reads it before the lock."
 
 
+DECISIVE: Final = frozenset({NO_FENCE, OWNER_REFUSED, TWICE, NOT_RECOGNISED, SWALLOWED, OWN_CODE, INVALID_CAUSE})
+"""What an answer says for certain about where it went wrong, whatever the contract is about."""
+
+
 def likely(contract: Contract | None, failed: Failed | None) -> str | None:
-    """Where to look first. None when nothing is known: no cause of the contract's own, and no program."""
+    """Where to look first. None when nothing is known: no cause of the contract's own, and no program.
+
+    What one answer says by itself, such as a stale epoch that was accepted, comes before what the contract is about.
+    """
+    plain = of_an_answer(failed.lines[-1]) if failed is not None and alone(failed) else None
+    if plain in DECISIVE:
+        return plain
     if contract is not None and contract.cause is not None:
         return contract.cause
     if failed is None or not failed.lines:
         return None
     step, line = failed.program[-1], failed.lines[-1]
-    if isinstance(line.observed, Broken):
-        return RAISED
     if isinstance(step, Together):
         return RACE
     if isinstance(step, Fault):
@@ -59,9 +74,20 @@ def likely(contract: Contract | None, failed: Failed | None) -> str | None:
     return of_an_answer(line) or of_a_method(line.call, looked=isinstance(step, Look))
 
 
+def alone(failed: Failed) -> bool:
+    """Whether the finding is the answer of one call, with nothing in its way and nobody beside it."""
+    return failed.replayable and bool(failed.lines) and not isinstance(failed.program[-1], Fault | Together)
+
+
 def of_an_answer(line: Line) -> str | None:
     """What an answer tells that the model does not allow."""
+    if isinstance(line.observed, Broken):
+        return OWN_CODE if hasattr(builtins, line.observed.error.partition(":")[0]) else RAISED
     refusals = {outcome for outcome in line.allowed if isinstance(outcome, Refused)}
+    if line.observed == INVALID and INVALID not in refusals:
+        return INVALID_CAUSE
+    if line.observed == NONE and refusals == {STALE}:
+        return SWALLOWED
     if isinstance(line.observed, Returned) and len(refusals) == len(line.allowed):
         return {STALE: NO_FENCE, CONFLICT: TWICE}.get(next(iter(refusals)), GUARD)
     if isinstance(line.observed, Refused) and line.observed not in refusals:

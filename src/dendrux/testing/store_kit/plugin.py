@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,11 +166,12 @@ class Kit:
         if path is None:
             lost = f"its program could not be written below {report.FAILURES}, so there is no command that replays it"
             return report.failure(contract, finding.text, finding.failed, (lost,))
-        if engine_of(store) is None:  # dendrux replay makes stores over an engine
+        if engine_of(store) is None or not finding.failed.replayable:  # dendrux replay makes stores over an engine
             return report.failure(contract, finding.text, finding.failed, self.again(contract))
         base = self.config.invocation_params.dir
         shown = path.relative_to(base) if path.is_relative_to(base) else path
-        command = f"dendrux replay {shown} --store {named(candidate.declaration, store)}"
+        found = importable(store, base) if self.alone else ""  # the command that certifies imports it as replay does
+        command = f"{found}dendrux replay {shown} --store {named(candidate.declaration, store)}"
         return report.failure(contract, finding.text, finding.failed, ("replay it with", f"    {command}"))
 
     def again(self, contract: Contract) -> tuple[str, ...]:
@@ -287,6 +289,19 @@ def settings_of(config: pytest.Config) -> Settings:
         seed=config.getoption("--dendrux-seed", default=None),
         matrix=config.getoption("--dendrux-matrix", default="cover"),
     )
+
+
+def importable(store: Any, base: Path) -> str:
+    """What a command line in this folder begins with so that the store's module is found; nothing where it is."""
+    name = type(store).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        return ""
+    place = Path(file).resolve()
+    root = place.parents[len(name.split(".")) - (place.name != "__init__.py")]
+    if root == base.resolve() or root.name == "site-packages" or type(store) in BUILT_IN.values():
+        return ""
+    return f"PYTHONPATH={root.relative_to(base) if root.is_relative_to(base) else root} "
 
 
 def named(declaration: Declaration, store: Any) -> str:

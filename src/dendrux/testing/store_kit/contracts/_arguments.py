@@ -57,7 +57,7 @@ LONG_NAMES: Final = text(NAME_LENGTH)
 EPOCHS: Final = (0, -1, True, "1", 1.5)
 NUMBERS: Final = (-1, True, "1", 1.5)
 COUNTS: Final = (*NUMBERS, 2**31)
-LARGE: Final = (*NUMBERS, 2**40)
+LARGE: Final = (*NUMBERS, 2**44)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -82,8 +82,8 @@ DOCUMENTS: Final = (
 VALUES: Final = (NAN, [INFINITY], HALF, {"k": [HALF]})
 USAGE: Final = (
     *(UsageStats(cost_usd=cost) for cost in (NAN, INFINITY, -0.5, 2.0 * MONEY_MAX)),
-    *(UsageStats(input_tokens=tokens) for tokens in (-1, True, 2**40)),
-    UsageStats(reasoning_tokens=2**40),
+    *(UsageStats(input_tokens=tokens) for tokens in (-1, True, 2**44)),
+    UsageStats(reasoning_tokens=2**44),
 )
 PAUSED: Final = ("", "running", "success", "pending", "nonsense", "x" * (TYPE_LENGTH + 1), 7)
 TERMINAL: Final = ("", "running", "paused", "pending", "nonsense", 7)
@@ -289,7 +289,7 @@ class Refuses:
         for call in self.calls:
             outcome = await execution.driver.call(store, call)
             if outcome != INVALID:
-                raise execution.failed(f"{call} should be refused with a ValueError or TypeError; the store {outcome}")
+                raise execution.beside(f"{call} should be refused with a ValueError or TypeError; the store {outcome}")
         await execution.step(Look())
 
 

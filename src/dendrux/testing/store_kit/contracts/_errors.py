@@ -90,7 +90,7 @@ class TellsNothing:
         await execution.run((*self.before, *map(Do, self.calls)), look=False)
         outcome = await execution.driver.call(await situation.bench.instance(), self.bad)
         if outcome != INVALID:
-            raise execution.failed(f"text that is none should be refused with a ValueError; the store {outcome}")
+            raise execution.beside(f"text that is none should be refused with a ValueError; the store {outcome}")
         await execution.run((ended(), *map(Do, self.calls)))
 
 

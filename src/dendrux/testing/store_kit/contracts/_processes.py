@@ -62,7 +62,7 @@ class BetweenProcesses:
                 raise Inconclusive(tuple(execution.done), len(execution.done))
             if verdict.result == "violation":
                 said = "; ".join(f"{call.operation.method} {call.observed}" for call in history)
-                raise execution.failed(f"no order of the calls of two processes explains their answers: {said}")
+                raise execution.beside(f"no order of the calls of two processes explains their answers: {said}")
             execution.worlds.tick()
             execution.worlds.tick()
             execution.worlds.replace(verdict.worlds)
