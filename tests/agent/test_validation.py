@@ -143,6 +143,25 @@ def test_limits_and_budgets(make: Any) -> None:
         make()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("state_store", 5), ("state_store", object()), ("limits", 5), ("budget", 5), ("limits", {})]
+)
+def test_what_is_no_store_no_limits_and_no_budget(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=name):
+        dendrux.Agent(prompt="Help.", **{name: value})
+
+
+def test_a_store_needs_an_engine() -> None:
+    with pytest.raises(TypeError, match="engine must be an AsyncEngine, not NoneType"):
+        SQLiteStateStore(None)  # type: ignore[arg-type]
+
+
+async def test_an_age_is_a_timedelta(tmp_path: Path) -> None:
+    async with store_at(tmp_path / "s.db") as store:
+        with pytest.raises(TypeError, match="stale_running must be a timedelta, not int"):
+            await dendrux.sweep(state_store=store, stale_running=90)  # type: ignore[arg-type]
+
+
 async def test_a_request_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
     async with store_at(tmp_path / "s.db") as store:
         agent = agent_of(store)
@@ -156,6 +175,9 @@ async def test_a_request_is_refused_before_there_is_a_run(tmp_path: Path) -> Non
             await dendrux.Agent(prompt="Help.", state_store=store).run("go")
         with pytest.raises(TypeError, match="user_input"):
             await agent.run(b"go")  # type: ignore[arg-type]
+        for name, value in (("metadata", 5), ("metadata", ["k"]), ("history", 5), ("history", "x"), ("history", ["x"])):
+            with pytest.raises(TypeError, match=name):
+                await agent.run("go", **{name: value})
         assert await store.list_runs() == []
         done = await dendrux.run(
             dendrux.Agent(prompt="Help.", state_store=store), user_input="x", provider=ScriptedLLM(["y"])

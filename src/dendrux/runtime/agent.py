@@ -83,7 +83,7 @@ class Agent:
         Refuses: ValueError and TypeError naming the parameter; StoreCapabilityError for a store whose methods do not
         keep what it declares.
         """
-        self.limits = limits or Limits()
+        self.limits = Limits() if limits is None else valid.checked_kind("limits", limits, Limits)
         self.capabilities = valid.checked_store(state_store, database_url)
         if database_options is not None and database_url is None:
             raise ValueError("database_options needs database_url")
@@ -94,7 +94,7 @@ class Agent:
         self._max_iterations = valid.checked_iterations(max_iterations)
         self._max_depth = valid.checked_depth(max_delegation_depth)
         self.provider = valid.checked_provider(provider)
-        self._budget = budget
+        self._budget = None if budget is None else valid.checked_kind("budget", budget, Budget)
         self._lease_s = lease_s
         self._heartbeat_s = lease_s / 6 if heartbeat_s is None else heartbeat_s
         check_heartbeat(self._lease_s, self._heartbeat_s)
@@ -231,13 +231,12 @@ class Agent:
         """Refuses: ValueError for an input that is too large or cannot be stored, and for an unfinished history."""
         if not isinstance(user_input, str):
             raise TypeError(f"user_input must be a string, not {type(user_input).__name__}")
-        if len(complete_turns(history)) < len(history):
-            raise ValueError("history ends with tool calls that have no result")
+        messages = valid.checked_history(history)
         bounds = [b for b in (max_delegation_depth, self._max_depth) if b is not None]
         request = Request(
             run_id=self.new_run_id(),
             user_input=user_input,
-            history=tuple(history),
+            history=messages,
             tenant_id=tenant_id,
             metadata=valid.checked_meta(metadata),
             options=options,
@@ -248,7 +247,7 @@ class Agent:
         )
         stored: list[Any] = [user_input, request.metadata, options]
         if retry_of is None:  # what a retry begins with was stored before, message by message
-            stored += [[m.role, m.content, meta_of(m)] for m in history]
+            stored += [[m.role, m.content, meta_of(m)] for m in messages]
         size = valid.size_of(stored, "the input with its history, metadata and options")
         if size > self.limits.max_input_bytes:
             raise ValueError(f"the input has {size} bytes, and Limits.max_input_bytes is {self.limits.max_input_bytes}")

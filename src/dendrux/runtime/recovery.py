@@ -281,6 +281,8 @@ async def sweep(
     if on_stale not in ON_STALE:
         raise ValueError(f"on_stale must be one of {', '.join(ON_STALE)}")
     for name, age in (("stale_running", stale_running), ("abandoned_waiting", abandoned_waiting)):
+        if age is not None and not isinstance(age, timedelta):
+            raise TypeError(f"{name} must be a timedelta, not {type(age).__name__}")
         if age is not None and not timedelta(0) <= age <= OLDEST:
             raise ValueError(f"{name} must be from 0 to {OLDEST.days} days")
     if (database_url is None) == (state_store is None):

@@ -6,14 +6,16 @@ import inspect
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from dendrux.llm.protocol import LLMProvider
+from dendrux.llm.protocol import LLMProvider, Message
+from dendrux.runtime.conversation import complete_turns
 from dendrux.runtime.limits import Limits
 from dendrux.runtime.tools import Tool, problem
 from dendrux.store.capabilities import StoreCapabilities, validate_capabilities
 from dendrux.vocabulary import META_ERROR_INFO, NAME_LENGTH
 
+T = TypeVar("T")
 LOG: Final = logging.getLogger("dendrux.runtime")
 ITERATIONS_MAX: Final = 200
 STORE_STATEMENT_LIMIT: Final = "store_statement_limit"
@@ -26,7 +28,8 @@ assert META_ERROR_INFO.startswith(RESERVED_META)
 def checked_store(state_store: Any, database_url: str | None) -> StoreCapabilities:
     """Check a store's declaration; a store without one promises nothing.
 
-    Refuses: ValueError for a store beside a URL; StoreCapabilityError, a TypeError, with the repair.
+    Refuses: ValueError for a store beside a URL; TypeError for what is neither; StoreCapabilityError, a TypeError, with
+    the repair.
     """
     if state_store is not None and database_url is not None:
         raise ValueError("give state_store= or database_url=, not both")
@@ -34,6 +37,8 @@ def checked_store(state_store: Any, database_url: str | None) -> StoreCapabiliti
         raise TypeError(f"state_store must be a store, not the class {state_store.__name__}")
     if state_store is None:
         return StoreCapabilities()
+    if not callable(getattr(state_store, "create_run", None)):
+        raise TypeError(f"state_store must be a store, not {type(state_store).__name__}")
     validate_capabilities(state_store)
     return declared(state_store)
 
@@ -105,8 +110,27 @@ def checked_provider(provider: Any) -> LLMProvider | None:
     return provider
 
 
-def checked_meta(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """Refuses: ValueError for keys that the runtime owns."""
+def checked_kind(name: str, value: Any, kind: type[T]) -> T:
+    """Refuses: TypeError naming the parameter for a value of another class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of class {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def checked_history(history: Any) -> tuple[Message, ...]:
+    """Refuses: TypeError for what is no list of messages, ValueError for calls that have no result."""
+    if isinstance(history, str) or not isinstance(history, Sequence):
+        raise TypeError(f"history must be a list of messages, not {type(history).__name__}")
+    messages = tuple(checked_kind("a message of history", message, Message) for message in history)
+    if len(complete_turns(messages)) < len(messages):
+        raise ValueError("history ends with tool calls that have no result")
+    return messages
+
+
+def checked_meta(metadata: Any) -> dict[str, Any]:
+    """Refuses: TypeError for what is no dict, ValueError for keys that the runtime owns."""
+    if metadata is not None and not isinstance(metadata, dict):
+        raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
     if reserved := sorted(key for key in metadata or {} if str(key).startswith(RESERVED_META)):
         raise ValueError(
             f"metadata keys that begin with {RESERVED_META!r} belong to the runtime: {', '.join(reserved)}"

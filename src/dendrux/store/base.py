@@ -48,6 +48,8 @@ class SQLStateStore(Hooks):
     """The first pause between two of them; it doubles, with jitter."""
 
     def __init__(self, engine: AsyncEngine, *, live_updates: Any = None) -> None:
+        if getattr(engine, "dialect", None) is None:
+            raise TypeError(f"engine must be an AsyncEngine, not {type(engine).__name__}")
         if self.dialect_names and engine.dialect.name not in self.dialect_names:
             raise ValueError(
                 f"{type(self).__name__} is for {' or '.join(self.dialect_names)}, not for {engine.dialect.name!r}"
