@@ -105,10 +105,21 @@ class Choices:
 
     Args:
         goals: the pairs that no example before this one reached. reached: grows by what this one reaches.
+        calls: how often each class was called before this example. all_calls: grows by what this one calls.
     """
 
-    def __init__(self, random: Random, names: Sequence[str], goals: Iterable[Pair], reached: set[Pair]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        names: Sequence[str],
+        goals: Iterable[Pair],
+        reached: set[Pair],
+        calls: Counter[str],
+        all_calls: Counter[str],
+    ) -> None:
         self.random = random
+        self.calls = Counter(calls)
+        self.all_calls = all_calls
         self.names = tuple(names)
         self.goals = sorted(goals)
         self.reached = reached
@@ -116,14 +127,19 @@ class Choices:
         self.missed: Counter[Pair] = Counter()
 
     def choose(self, world: World) -> Operation:
-        """Something the model enables, a branch that was not reached yet, or a repeat of an earlier call."""
+        """Something the model enables, a branch that was not reached yet, or a repeat of an earlier call.
+
+        Of what is enabled every second choice is what was called least: what few worlds enable, such as taking a run
+        over, is called when it can be.
+        """
         mood = self.random.randrange(8)
         if mood == 0 and self.called:
             return self.random.choice(self.called)
-        operation = self.toward_goal(world) if mood < 5 else None
+        operation = self.toward_goal(world) if mood < 4 else None
         if operation is None:
             pool = enabled(world, self.names) or list(self.names)
-            operation = draw(self.random, world, self.random.choice(pool))
+            name = self.random.choice(pool) if mood % 2 else min(pool, key=lambda name: (self.calls[name], name))
+            operation = draw(self.random, world, name)
         self.note(world, operation)
         return operation
 
@@ -173,6 +189,8 @@ class Choices:
 
     def note(self, world: World, operation: Operation) -> None:
         """Remember what is called, for repeats, and the way that the model takes."""
+        for calls in (self.calls, self.all_calls):
+            calls[type(operation).__name__] += 1
         if operation.lost_ack != "read":
             self.called.append(operation)
         after, outcome = operation.step(world)
@@ -204,9 +222,10 @@ def build(
     """
 
     class Machine(RuleBasedStateMachine):
-        wanted: ClassVar[dict[int, tuple[int, frozenset[Pair]]]] = {}
-        """For each example's seed its number and the pairs that none before it had reached: it can be run again."""
+        wanted: ClassVar[dict[int, tuple[int, frozenset[Pair], Counter[str]]]] = {}
+        """For each example's seed its number, and what those before it did not reach and did call: it can be run again."""
         reached: ClassVar[set[Pair]] = set()
+        calls: ClassVar[Counter[str]] = Counter()
 
         def __init__(self) -> None:
             super().__init__()
@@ -222,8 +241,9 @@ def build(
         def begin_somewhere(self, seed: int) -> None:
             self.random = Random(seed)  # noqa: S311  # draws programs, keeps no secret
             pairs = pairs_of(self.world.new_format, tuple(names))
-            number, left = self.wanted.setdefault(seed, (len(self.wanted), frozenset(pairs) - self.reached))
-            self.choices = Choices(self.random, names, left, self.reached)
+            so_far = (len(self.wanted), frozenset(pairs) - self.reached, Counter(self.calls))
+            number, left, calls = self.wanted.setdefault(seed, so_far)
+            self.choices = Choices(self.random, names, left, self.reached, calls, self.calls)
             begins = starts or tuple(STARTS if ticks else TIMELESS)
             program: Program = STARTS[begins[number % len(begins)]]
             for step in program:
