@@ -109,7 +109,8 @@ class SchemaNotInitializedError(PersistenceError):
 
 class SchemaOutOfDateError(PersistenceError):
     """The database's dendrux tables are of another release: of an older one, which `dendrux db migrate` helps, or of a
-    later one, which needs that release. The message says which."""
+    later one, which needs that release. The message says which.
+    """
 
     code = "schema_out_of_date"
 
