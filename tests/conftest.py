@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from dendrux.store.factory import BUILT_IN
 from dendrux.testing.databases import NotFound
 from dialects.found import DATABASES, Database, Found, required
+from zoo.red import KillMatrix
 
 BUDGET = os.environ.get("DENDRUX_BUDGET", "quick")
 
@@ -27,10 +28,11 @@ settings.register_profile("quick", _COMMON, derandomize=True)
 settings.register_profile("full", _COMMON, max_examples=2000)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     if BUDGET not in {"quick", "full"}:
         raise pytest.UsageError(f"DENDRUX_BUDGET={BUDGET!r}: known are quick and full")
     settings.load_profile(BUDGET)
+    config.pluginmanager.register(KillMatrix())
 
 
 FOUND = Found()

@@ -21,6 +21,7 @@ from zoo.stores import (  # noqa: F401  # imported to enter what they hold into 
     delegation,
     live,
     agent,
+    machines,
     servers,
 )
 from zoo.stores.base import ZOO

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import text
 
 from dendrux.store import SQLiteStateStore
+from dendrux.store.hooks import Hooks
 
 ZOO: dict[str, type[Broken]] = {}
 """Every store of the zoo by name, in the order of the nouns."""
+
+
+SQL: Final = ("ColumnElement", "Executable", "InsertPlan", "Select")
+"""What a hook returns that builds SQL."""
+BUILDS_SQL: Final = frozenset(
+    name
+    for name, hook in vars(Hooks).items()
+    if inspect.isfunction(hook) and any(word in str(hook.__annotations__.get("return")) for word in SQL)
+)
+"""The hooks whose statement or expression the store sends as it is."""
 
 
 class Broken:
@@ -34,6 +45,16 @@ class Broken:
             replaced = getattr(super(cls, cls), name, None)
             if inspect.iscoroutinefunction(method) and callable(replaced) and not cls.own_signatures:
                 method.__signature__ = inspect.signature(replaced)  # type: ignore[attr-defined]
+
+    @classmethod
+    def rewritten(cls) -> frozenset[str]:
+        """What this store changes in the SQL of the store it was made from: the hooks that build it.
+
+        Other stores leave that SQL as it is: they break an operation or a step of its transaction, or store something
+        besides it.
+        """
+        own = {name for base in cls.__mro__ if issubclass(base, Broken) for name in vars(base)}
+        return BUILDS_SQL & own
 
     async def run_sql(self, statement: str, **values: Any) -> Any:
         """One statement in a transaction of its own, past everything the base does."""
