@@ -223,7 +223,8 @@ def build(
 
     class Machine(RuleBasedStateMachine):
         wanted: ClassVar[dict[int, tuple[int, frozenset[Pair], Counter[str]]]] = {}
-        """For each example's seed its number, and what those before it did not reach and did call: it can be run again."""
+        """For each example's seed its number, what those before it left to reach, and what they called: it can be run
+        again."""
         reached: ClassVar[set[Pair]] = set()
         calls: ClassVar[Counter[str]] = Counter()
 

@@ -66,7 +66,7 @@ class CancelledEndUnsettled(BrokenStore):
 
 class PausedEndUnsettled(BrokenStore):
     breaks = "an end whose acknowledgement was lost is not settled where the run was paused"
-    killed_by = "crash_recovery.stateful.faults_tools"
+    killed_by = "crash_recovery.stateful.faults_checkpoints"
 
     unsettled = tampered("finalize_with_event", lost="unknown").method
 
