@@ -187,6 +187,10 @@ class Blob(NamedTuple):
     put_at: int
     purged_at: int | None = None
     purge_reason: str | None = None
+    width: int = 0
+    height: int = 0
+    frame_count: int = 1
+    ingest_transform: str | None = None
 
 
 SECOND = 1_000_000

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import permutations
 
 import pytest
 
+from dendrux.runtime.state import StateStore
 from dendrux.testing.execution import meets
 from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.contract import CONTRACTS, GROUPS, Contract
@@ -215,3 +218,34 @@ def test_strangers_are_refused_or_lose() -> None:
                 world, outcome = do.operation.step(before)
             assert world is before, contract.id
             assert isinstance(outcome, Refused) or outcome in (Returned(None), Returned(False)), contract.id
+
+
+BESIDE: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("put_blob", "read_blob", "purge_blob"), frozenset({"blob_store"})),
+    "collect_garbage": frozenset({"limit", "after", "blob_store"}),
+    **dict.fromkeys(("get_run_events", "get_tool_calls", "get_llm_interactions"), frozenset({"before"})),
+    "get_notes": frozenset({"after"}),
+    **dict.fromkeys(("list_runs", "count_runs"), frozenset({"started_after", "started_before"})),
+    **dict.fromkeys(
+        ("mark_lease_expired", "get_lease_expired", "sweep_stale_runs", "sweep_abandoned_runs"), frozenset({"after"})
+    ),
+    "save_run_event": frozenset({"sequence_index"}),
+    "get_pending": frozenset({"run_id", "tenant_id"}),
+}
+"""What no program passes, because the model has no word for it: plain checks and the driver do."""
+
+
+def test_some_program_passes_every_parameter_another_value_than_its_default() -> None:
+    """A parameter that no contract passes is one that a store may ignore."""
+    passed: set[tuple[str, str]] = set()
+    for contract in MINE:
+        for operation in (call.operation for _, program in programs(contract) for call in calls(program)):
+            for field in fields(operation):
+                if getattr(operation, field.name) != field.default:
+                    name = operation.renamed.get(field.name, field.name)
+                    passed.add((operation.method, name.removesuffix("_s")))
+    for method, declared in vars(StateStore).items():
+        if inspect.iscoroutinefunction(declared):
+            parameters = [*inspect.signature(declared).parameters][1:]
+            left = {name for name in parameters if (method, name) not in passed} - BESIDE.get(method, frozenset())
+            assert not left, f"{method}: {sorted(left)}"

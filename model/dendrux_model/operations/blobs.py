@@ -11,7 +11,7 @@ from dendrux.vocabulary import GARBAGE_AGE_S, NO_TENANT
 from dendrux_model import rules
 from dendrux_model.operations.base import Known, LostAck, Operation, Parts, Step
 from dendrux_model.outcomes import INVALID, NO_BLOB, NONE, Outcome, Returned, codes_of
-from dendrux_model.values import At, Unordered
+from dendrux_model.values import At
 from dendrux_model.world import SECOND, Blob, BlobRef, World
 
 
@@ -40,16 +40,16 @@ def shown_blob(world: World, blob: Blob) -> dict[str, Any]:
         "sha256": blob.sha256,
         "media_type": blob.media_type,
         "byte_length": len(blob.sha256.encode()),
-        "width": 0,
-        "height": 0,
-        "frame_count": 1,
+        "width": blob.width,
+        "height": blob.height,
+        "frame_count": blob.frame_count,
         "storage": "db",
         "state": blob.state,
         "created_at": At(blob.created_at),
         "last_used_at": At(used),
         "purged_at": None if blob.purged_at is None else At(blob.purged_at),
         "purge_reason": blob.purge_reason,
-        "ingest_transform": None,
+        "ingest_transform": blob.ingest_transform,
         "state_changed_at": At(blob.created_at if blob.purged_at is None else blob.purged_at),
     }
 
@@ -61,13 +61,28 @@ class PutBlob(Operation, lost_ack="natural"):
     payload: str
     tenant_scope: str = NO_TENANT
     media_type: str = "text/plain"
+    width: int = 0
+    height: int = 0
+    frame_count: int = 1
+    ingest_transform: str | None = None
 
     renamed = {"payload": "data"}
 
     def step(self, world: World) -> Step:
         held = rules.blob_of(world, self.tenant_scope, self.payload)
         if held is None:
-            held = Blob(self.tenant_scope, self.payload, "live", self.media_type, world.now, world.now)
+            held = Blob(
+                self.tenant_scope,
+                self.payload,
+                "live",
+                self.media_type,
+                world.now,
+                world.now,
+                width=self.width,
+                height=self.height,
+                frame_count=self.frame_count,
+                ingest_transform=self.ingest_transform,
+            )
         elif held.state != "live":
             return world, NO_BLOB
         after = with_blob(world, held._replace(put_at=world.now))
@@ -105,16 +120,19 @@ class BlobInfo(Operation, lost_ack="read"):
 
 @dataclass(frozen=True, kw_only=True)
 class BlobReferences(Operation, lost_ack="read"):
-    """Read which runs refer to a blob."""
+    """Read a page of the places that refer to a blob, by run, kind, owner and ordinal."""
 
     sha256: str
     tenant_scope: str = NO_TENANT
+    limit: int = 1000
+    offset: int = 0
 
     def step(self, world: World) -> Step:
         blob = rules.blob_of(world, self.tenant_scope, self.sha256)
         found = [] if blob is None else references(world, blob)
+        found.sort(key=lambda of: (of[0], of[1].owner_kind, of[1].owner_id, of[1].ordinal))
         return world, Returned(
-            Unordered(
+            [
                 {
                     "run_id": run_id,
                     "owner_kind": ref.owner_kind,
@@ -122,8 +140,8 @@ class BlobReferences(Operation, lost_ack="read"):
                     "ordinal": ref.ordinal,
                     "created_at": At(ref.at),
                 }
-                for run_id, ref in found
-            )
+                for run_id, ref in found[self.offset : self.offset + self.limit]
+            ]
         )
 
 

@@ -9,19 +9,27 @@ import hashlib
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from dendrux.runtime.blobs import BlobInfo, BlobReference, FailedBlob, GcResult
+from dendrux.runtime.blobs import BlobInfo, BlobReference, BlobStore, FailedBlob, GcResult
 from dendrux.runtime.values import BlobEdge
 from dendrux.vocabulary import TENANT_PREFIX
 
 SCOPES: Final = frozenset({"tenant_scope", "blob_refs_scope"})
-METHODS: Final = frozenset({"put_blob", "read_blob", "blob_info", "blob_references", "purge_blob", "collect_garbage"})
+STORING: Final = frozenset({"put_blob", "read_blob", "purge_blob", "collect_garbage"})
+"""Methods that take a BlobStore."""
+METHODS: Final = STORING | {"blob_info", "blob_references"}
+
+
+PLACES: Final = {"external": "db", "db": "not in the BlobStore"}
+"""Where bytes are, in the words of a model that knows one place, when they should be in a BlobStore."""
 
 
 class BlobNames:
     """The names of one program's blobs, on the way in and on the way out."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, blob_store: BlobStore | None = None) -> None:
         self.namespace = namespace
+        self.blob_store = blob_store
+        """Where the bytes are kept; None: in the database. The model does not tell the two apart."""
         self.texts: dict[str, str] = {}
         """The text of each blob by its digest."""
 
@@ -82,6 +90,8 @@ class BlobNames:
         if isinstance(value, BlobInfo):
             shown["sha256"] = self.texts.get(value.sha256, value.sha256)
             shown["byte_length"] -= size
+            if self.blob_store is not None and value.storage in PLACES:
+                shown["storage"] = PLACES[value.storage]
         if isinstance(value, GcResult):
             shown["bytes_freed"] -= size * value.deleted_blobs
         return shown

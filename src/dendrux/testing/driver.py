@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, PersistenceError, StoreOutcomeUnknown
+from dendrux.runtime.blobs import BlobStore
 from dendrux.runtime.values import (
     CancelPage,
     EventWrite,
@@ -32,7 +33,7 @@ from dendrux.runtime.values import (
     UsageWrite,
 )
 from dendrux.testing.bench import settled
-from dendrux.testing.blobnames import METHODS, BlobNames
+from dendrux.testing.blobnames import METHODS, STORING, BlobNames
 from dendrux.testing.leaks import leak, misnamed
 from dendrux.testing.raised import described
 from dendrux.testing.sweeps import Pages, in_time
@@ -134,10 +135,10 @@ def accept(document: dict[str, Any]) -> None:
 class Driver:
     """Calls operations on one store instance after another, in one namespace."""
 
-    def __init__(self, namespace: str | None = None) -> None:
+    def __init__(self, namespace: str | None = None, *, blob_store: BlobStore | None = None) -> None:
         self.namespace = namespace or new_namespace()
         assert len(self.namespace) == NAMESPACE_LENGTH
-        self.blobs = BlobNames(self.namespace)
+        self.blobs = BlobNames(self.namespace, blob_store)
         self.aged = timedelta(0)
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
         self.cursors: dict[tuple[str, str], str] = {}
@@ -188,6 +189,8 @@ class Driver:
             given["after"] = self.inside("run_id", given["after"])
         if operation.method == "cancel_subtree":
             given["after"] = self.cursors.get((given["root_run_id"], given["after"]), given["after"])
+        if operation.method in STORING and self.blobs.blob_store is not None:
+            given["blob_store"] = self.blobs.blob_store
         if "validate" in given:
             choices: dict[Any, Callable[[dict[str, Any]], None] | None] = {"accept": accept, "refuse": refuse}
             given["validate"] = choices.get(given["validate"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from dendrux.errors import BlobNotFoundError, WriteConflictError
+from dendrux.errors import BlobIntegrityError, BlobNotFoundError, WriteConflictError
 from zoo.stores.base import BrokenStore
 
 ANY = "SELECT tenant_scope FROM dendrux_blobs WHERE sha256 = :sha AND state = 'live' ORDER BY created_at"
@@ -146,3 +147,149 @@ class PutForgetsTheFrames(BrokenStore):
 
     async def put_blob(self, data: bytes, **given: Any) -> Any:
         return replace(await super().put_blob(data, **given), media_type=given.get("media_type", ""))
+
+
+class Objects:
+    """A BlobStore of which one method does something else."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self.inner.put(key, data)
+
+    async def get(self, key: str) -> bytes | None:
+        found: bytes | None = await self.inner.get(key)
+        return found
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(key)
+
+
+class Kept(Objects):
+    """Deletes nothing."""
+
+    async def delete(self, key: str) -> None:
+        return
+
+
+class Swallowed(Objects):
+    """Says nothing of a put that failed."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        with suppress(Exception):
+            await self.inner.put(key, data)
+
+
+class PurgeKeepsObject(BrokenStore):
+    breaks = "a purge leaves the object in the BlobStore"
+    killed_by = "basic.purge_blob.bytes_go_and_references_stay_outside"
+
+    async def purge_blob(self, sha256: str, *, blob_store: Any = None, **given: Any) -> Any:
+        return await super().purge_blob(sha256, blob_store=blob_store and Kept(blob_store), **given)
+
+
+class CollectionKeepsObject(BrokenStore):
+    breaks = "a collection drops the row and leaves the object in the BlobStore"
+    killed_by = "basic.collect_garbage.old_blobs_that_nobody_refers_to_outside"
+
+    async def collect_garbage(self, *, blob_store: Any = None, **given: Any) -> Any:
+        return await super().collect_garbage(blob_store=blob_store and Kept(blob_store), **given)
+
+
+class PutsInside(BrokenStore):
+    breaks = "bytes are put into the database although there is a BlobStore"
+    killed_by = "basic.put_blob.bytes_come_back_exactly_outside"
+
+    async def put_blob(self, data: bytes, *, blob_store: Any = None, **given: Any) -> Any:
+        return await super().put_blob(data, **given)
+
+
+class PutsInVain(BrokenStore):
+    breaks = "a put succeeds although the BlobStore failed"
+    killed_by = "basic.put_blob.what_a_blob_store_raises_passes"
+
+    async def put_blob(self, data: bytes, *, blob_store: Any = None, **given: Any) -> Any:
+        return await super().put_blob(data, blob_store=blob_store and Swallowed(blob_store), **given)
+
+
+class ExternalUnverified(BrokenStore):
+    breaks = "bytes of a BlobStore are answered as they come"
+    killed_by = "basic.read_blob.outside_bytes_are_verified"
+
+    async def read_blob(self, sha256: str, *, blob_store: Any = None, **given: Any) -> bytes:
+        try:
+            return await super().read_blob(sha256, blob_store=blob_store, **given)
+        except BlobIntegrityError:
+            (found,) = blob_store.kept.values()
+            return bytes(found)
+
+
+class PurgesWithoutItsStore(BrokenStore):
+    breaks = "a purge without the BlobStore says that it is done"
+    killed_by = "basic.purge_blob.goes_on_with_its_blob_store"
+
+    async def purge_blob(self, sha256: str, **given: Any) -> Any:
+        try:
+            return await super().purge_blob(sha256, **given)
+        except ValueError:
+            return await self.blob_info(sha256, tenant_scope=given["tenant_scope"])
+
+
+class DropsDimensions(BrokenStore):
+    breaks = "a put does not store what it is told about an image"
+    killed_by = "basic.put_blob.says_what_the_first_put_said"
+
+    async def put_blob(
+        self,
+        data: bytes,
+        *,
+        width: int = 0,
+        height: int = 0,
+        frame_count: int = 1,
+        ingest_transform: str | None = None,
+        **given: Any,
+    ) -> Any:
+        return await super().put_blob(data, **given)
+
+
+class RefsWithoutOffset(BrokenStore):
+    breaks = "every page of references is the first one"
+    killed_by = "basic.blob_references.page_by_page"
+
+    async def blob_references(self, sha256: str, *, offset: int = 0, **given: Any) -> Any:
+        return await super().blob_references(sha256, **given)
+
+
+class EmptyPurgeReasonIsNone(BrokenStore):
+    breaks = "the empty reason of a purge is no reason"
+    killed_by = "basic.purge_blob.reason_is_kept"
+
+    async def purge_blob(self, sha256: str, *, reason: str | None = None, **given: Any) -> Any:
+        return await super().purge_blob(sha256, reason=reason or None, **given)
+
+
+class GcWithoutPages(BrokenStore):
+    breaks = "a collection ends with its first page"
+    killed_by = "basic.collect_garbage.page_by_page"
+
+    async def collect_garbage(self, *, after: str | None = None, **given: Any) -> Any:
+        return replace(await super().collect_garbage(**given), next_after=None)
+
+
+class GcOfNobody(BrokenStore):
+    breaks = "a collection without a scope is one of what belongs to no tenant"
+    killed_by = "basic.collect_garbage.of_every_scope_after_a_day"
+
+    async def collect_garbage(self, *, tenant_scope: str | None = None, **given: Any) -> Any:
+        return await super().collect_garbage(tenant_scope="-" if tenant_scope is None else tenant_scope, **given)
+
+
+class GcHalfHourOverHorizon(BrokenStore):
+    breaks = "a collection is half an hour early when it is given more than an hour"
+    killed_by = "basic.collect_garbage.no_younger_than_it_is_told"
+
+    async def collect_garbage(self, *, older_than: timedelta = timedelta(hours=24), **given: Any) -> Any:
+        if older_than > timedelta(hours=1):
+            older_than = max(timedelta(hours=1), older_than - timedelta(minutes=30))
+        return await super().collect_garbage(older_than=older_than, **given)

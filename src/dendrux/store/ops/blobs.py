@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -279,14 +278,15 @@ async def finish_purge(pages: Pages, info: BlobInfo, tenant_scope: str, blob_sto
     """Remove the object of a purge that was marked, and say so."""
     await pages.outside(blob_store.delete(key_of(info, tenant_scope).object_name))
 
-    async def done(tx: Tx) -> Outcome[None]:
+    async def done(tx: Tx) -> Outcome[BlobInfo]:
         await tx.begin()
         now = moment(tx, stored.created_at)
         values = {"state": PURGED, "state_changed_at": now}
-        return None if await changed(tx, info, tenant_scope, values, stored.state == PURGING) else Unchanged(None)
+        won = await changed(tx, info, tenant_scope, values, stored.state == PURGING)
+        found = await _there(tx, info.sha256, tenant_scope)
+        return found if won else Unchanged(found)
 
-    await pages.write(done, "natural")
-    return replace(info, state="purged")
+    return await pages.write(done, "natural")
 
 
 # -- collection -------------------------------------------------------------------------------------------------------

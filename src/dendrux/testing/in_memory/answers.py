@@ -160,16 +160,14 @@ def blob(data: Data, given: Given, found: Shown | None) -> BlobInfo | None:
     if found is None:
         return None
     kept = data.blobs[given["tenant_scope"], found["sha256"]]._asdict()
-    del kept["content"]
+    del kept["content"], kept["removed"]
     info: BlobInfo = record(BlobInfo, {**found, **kept})
     return info
 
 
 def references(data: Data, given: Given, found: list[Shown]) -> list[BlobReference]:
     """A page of references in their order."""
-    made: list[BlobReference] = [record(BlobReference, row) for row in found]
-    made.sort(key=lambda ref: (ref.run_id, ref.owner_kind, ref.owner_id, ref.ordinal))
-    return made
+    return [record(BlobReference, row) for row in found]
 
 
 ANSWERS: Final[dict[str, Answer]] = {

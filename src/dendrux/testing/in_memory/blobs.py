@@ -41,16 +41,12 @@ async def put_blob(call: Call) -> Any:
     outside: BlobStore | None = given["blob_store"]
     sha256 = hashlib.sha256(content).hexdigest()
     key = given["tenant_scope"], sha256
-    operation = PutBlob(payload=sha256, tenant_scope=key[0], media_type=given["media_type"])
+    operation: PutBlob = call.operation(data=sha256)
     outcome = operation.step(data.world)[1]
     if isinstance(outcome, Refused):
         raise error_of(data.world, operation, outcome)
     kept = Kept(
         byte_length=len(content),
-        width=given["width"],
-        height=given["height"],
-        frame_count=given["frame_count"],
-        ingest_transform=given["ingest_transform"],
         storage=DB if outside is None else EXTERNAL,
         generation=new_id(),
         content=content if outside is None else None,
@@ -82,15 +78,16 @@ async def read_blob(call: Call) -> bytes:
 
 
 async def purge_blob(call: Call) -> Any:
-    """Remove the bytes for good; what is known of them stays."""
+    """Remove the bytes for good; what is known of them stays. A purge whose BlobStore failed is gone on with."""
     data, key = call.data, (call.given["tenant_scope"], call.given["sha256"])
     held = rules.blob_of(data.world, *key)
-    outside = held is not None and held.state == "live" and data.blobs[key].storage == EXTERNAL
+    outside = held is not None and data.blobs[key].storage == EXTERNAL and not data.blobs[key].removed
     where = external(call.given["blob_store"], call.method) if outside else None
     found: BlobInfo = call.answer(call.value(call.operation()))
     data.blobs[key] = data.blobs[key]._replace(content=None)
     if where is not None:
         await where.delete(object_name(key, data.blobs[key]))
+        data.blobs[key] = data.blobs[key]._replace(removed=True)
     return found
 
 

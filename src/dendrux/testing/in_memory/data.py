@@ -54,14 +54,12 @@ class Kept(NamedTuple):
     """What is kept of a blob beside its row in the world."""
 
     byte_length: int
-    width: int
-    height: int
-    frame_count: int
-    ingest_transform: str | None
     storage: str
     generation: str
     content: bytes | None
     """None where a BlobStore has them, and after a purge."""
+    removed: bool = False
+    """Whether a purge has removed the object from the BlobStore."""
 
 
 class Data:

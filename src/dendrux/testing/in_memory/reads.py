@@ -54,11 +54,6 @@ def notes(call: Call) -> Any:
     return call.answer(page([row for row in found if places[row["id"]] > places.get(after, ALL)], call))
 
 
-def references(call: Call) -> Any:
-    """A page of the references to a blob."""
-    return page(call.plain(), call)
-
-
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +108,6 @@ HANDLERS: Final[dict[str, Handler]] = {
     "get_tool_calls": before("tool_calls"),
     "get_llm_interactions": before("interactions"),
     "get_notes": notes,
-    "blob_references": references,
     "count_runs": lambda call: len(matching(call)),
     "list_runs": lambda call: [record(RunRecord, shown(run)) for run in page(matching(call), call)],
     "get_lease_expired": leases,

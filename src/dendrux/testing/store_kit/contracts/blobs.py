@@ -11,7 +11,15 @@ from dendrux.testing.store_kit.contracts._nasty import LONG, TENANTS, TEXTS
 from dendrux.testing.store_kit.contracts._races import race
 from dendrux.testing.store_kit.contracts._samples import sample
 from dendrux.testing.store_kit.contracts._states import OWNED, OWNER, WAITING, born, ended, paused
-from dendrux.vocabulary import GARBAGE_AGE_S, NO_TENANT, TOOL_COMPLETED, TOOL_STARTED, blob_scope
+from dendrux.vocabulary import (
+    EDGES_MAX,
+    GARBAGE_AGE_S,
+    NO_TENANT,
+    REASON_LENGTH,
+    TOOL_COMPLETED,
+    TOOL_STARTED,
+    blob_scope,
+)
 from dendrux_model.operations import (
     BlobInfo,
     BlobReferences,
@@ -89,6 +97,25 @@ contract(
     Do(PurgeBlob(sha256="picture")),
     Do(ReadBlob(sha256="picture", tenant_scope=SCOPE), expect=Returned("picture")),
 )
+ABOUT: Final[dict[str, Any]] = {
+    "media_type": "image/png",
+    "width": 640,
+    "height": 480,
+    "frame_count": 3,
+    "ingest_transform": "shrunk",
+}
+OTHER: Final[dict[str, Any]] = {name: "other" if isinstance(value, str) else 7 for name, value in ABOUT.items()}
+LARGEST: Final[dict[str, Any]] = dict.fromkeys(("width", "height", "frame_count"), 2**31 - 1)
+
+contract(
+    "basic.put_blob.says_what_the_first_put_said",
+    "What the first put says of the bytes is what is known of them; a later put that says otherwise changes nothing.",
+    put(**ABOUT),
+    *(put(**{name: value}) for name, value in OTHER.items()),
+    Do(BlobInfo(sha256="picture"), expect=Returned(ABOUT)),
+    put("large", **LARGEST),
+    Do(BlobInfo(sha256="large"), expect=Returned(LARGEST)),
+)
 contract(
     "basic.put_blob.purged_bytes_stay_refused",
     "Bytes that were purged from a scope cannot be put there again, and can be put elsewhere.",
@@ -149,6 +176,33 @@ contract(
     Do(BlobReferences(sha256="picture")),
     Do(BlobReferences(sha256="second")),
     Do(BlobReferences(sha256="picture", tenant_scope=SCOPE), expect=Returned([])),
+)
+
+contract(
+    "basic.blob_references.page_by_page",
+    "A page of references has as many as it is told, from where it is told, by run, kind, owner and ordinal.",
+    put(),
+    *(
+        Do(CreateRun(run_id=run_id, agent_name="agent", blob_refs=tuple(edge(**where) for where in places)))
+        for run_id, places in (
+            ("s", ({"owner_id": "b"}, {"owner_kind": "row"}, {"ordinal": 1}, {})),
+            ("r", tuple({"ordinal": place} for place in reversed(range(EDGES_MAX)))),
+        )
+    ),
+    *(
+        Do(BlobReferences(sha256="picture", limit=limit, offset=offset))
+        for limit, offset in (
+            (1000, 0),
+            (1, 0),
+            (1, 1),
+            (100, 2),
+            (2, 100),
+            (1000, 103),
+            (1000, 104),
+            (1000, 2**31 - 1),
+        )
+    ),
+    cause="The page is cut by other arguments than those given, or sorted as something else than numbers and bytes.",
 )
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -273,6 +327,18 @@ contract(
     Do(looks(1, edge(tenant_scope=SCOPE, owner_id="1")), expect=NO_BLOB),
 )
 contract(
+    "basic.purge_blob.reason_is_kept",
+    "The reason of a purge is kept as it was given: none, an empty one, the longest.",
+    *(
+        step
+        for reason in (None, "", " ", "asked \u00e9", "\U0001d4ea" * REASON_LENGTH)
+        for step in (
+            put(f"because of {reason!r}"),
+            Do(PurgeBlob(sha256=f"because of {reason!r}", reason=reason), expect=Returned({"purge_reason": reason})),
+        )
+    ),
+)
+contract(
     "basic.purge_blob.missing_blob",
     "There is nothing to purge where nothing was put, in another tenant's scope either.",
     put(tenant_scope=SCOPE),
@@ -312,6 +378,18 @@ contract(
     Do(collects(), expect=collected(1)),
     put(tenant_scope=SCOPE),
     Do(ReadBlob(sha256="picture", tenant_scope=SCOPE), expect=Returned("picture")),
+)
+contract(
+    "basic.collect_garbage.no_younger_than_it_is_told",
+    "A collection leaves what is younger than the age it was given, an hour or a month.",
+    *MINE,
+    Tick(2 * HOUR_S - 60),
+    Do(collects(2 * HOUR_S), expect=collected(0)),
+    Do(collects(30 * 24 * HOUR_S), expect=collected(0)),
+    Tick(60),
+    Do(collects(30 * 24 * HOUR_S), expect=collected(0)),
+    Do(collects(2 * HOUR_S), expect=collected(1)),
+    cause="The age is bounded from above, or rounded.",
 )
 contract(
     "basic.collect_garbage.never_younger_than_an_hour",

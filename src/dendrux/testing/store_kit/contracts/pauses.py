@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from dendrux.runtime.values import UsageStats
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._formats import by_format
@@ -47,8 +49,9 @@ sample(
     pii_mapping=(None, {"<1>": "ada"}),
     total_usage=(None, UsageStats(input_tokens=10, output_tokens=5, cost_usd=0.250001, cache_read_input_tokens=3)),
 )
-sample(TryPauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, iteration_count=3, total_usage=USAGE))
-sample(PauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, iteration_count=3, total_usage=USAGE))
+ALSO: Final[dict[str, Any]] = {"iteration_count": 3, "pii_mapping": {"<1>": "Ada"}, "total_usage": USAGE}
+sample(TryPauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, **ALSO))
+sample(PauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, **ALSO))
 sample(GetPauseState(run_id="r"))
 
 contract(
@@ -158,8 +161,8 @@ by_format(
 
 # -- without an event, for format 1 -----------------------------------------------------------------------------------
 
-TRY = TryPauseRun(run_id="r", status="paused", pause_data={"a": 1})
-LEGACY = PauseRun(run_id="r", status="paused", pause_data={"a": 1})
+TRY = TryPauseRun(run_id="r", status="paused", pause_data={"a": 1}, **ALSO)
+LEGACY = PauseRun(run_id="r", status="paused", pause_data={"a": 1}, **ALSO)
 
 by_format(
     "basic.try_pause_run.pauses_without_an_event",
