@@ -159,6 +159,15 @@ class Choices:
         parked, *others = (Do(operation, instance) for instance, operation in enumerate(made))
         return Together((replace(parked, yield_at=self.random.choice(PLACES)), *others))
 
+    def alone(self, operation: Operation, faults: Sequence[tuple[str, str]], instances: int) -> Step:
+        """The operation with nobody beside it: every second write is cut, where there are faults."""
+        cut = self.random.randrange(2 * len(faults) + 1)
+        if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:
+            point, kind = faults[cut - 1]
+            after = self.random.randrange(STATEMENTS_MAX) if point == "statement" else 0
+            return Fault(Do(operation), point, kind, after)  # type: ignore[arg-type]
+        return Do(operation, self.random.randrange(instances))
+
     def write(self, world: World) -> Operation:
         """An operation that the model enables, anything but a read."""
         pool = [name for name in enabled(world, self.names) if OPERATIONS[name].lost_ack != "read"]
@@ -260,13 +269,7 @@ def build(
             operation = self.choices.choose(self.world)
             if reopens and self.random.randrange(16) == 0 and self.session.may_restart:
                 self.session.step(Reopen())
-            cut = self.random.randrange(2 * len(faults) + 1)
-            if 0 < cut <= len(faults) and operation.lost_ack not in NEVER_CUT:
-                point, kind = faults[cut - 1]
-                after = self.random.randrange(STATEMENTS_MAX) if point == "statement" else 0
-                self.session.step(Fault(Do(operation), point, kind, after))  # type: ignore[arg-type]
-            else:
-                self.session.step(Do(operation, self.random.randrange(instances)))
+            self.session.step(self.choices.alone(operation, faults, instances))
 
         def teardown(self) -> None:
             self.session.finish()
