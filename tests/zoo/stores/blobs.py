@@ -146,3 +146,12 @@ class PutForgetsTheFrames(BrokenStore):
 
     async def put_blob(self, data: bytes, **given: Any) -> Any:
         return replace(await super().put_blob(data, **given), media_type=given.get("media_type", ""))
+
+
+class FiftyReferences(BrokenStore):
+    breaks = "of the references that a message brings, fifty are stored"
+    killed_by = "basic.blob_references.more_than_a_hundred"
+
+    async def save_trace(self, run_id: str, role: str, content: str, *, blob_refs: Any = None, **given: Any) -> None:
+        some = blob_refs[:50] if isinstance(blob_refs, (list, tuple)) and len(blob_refs) <= 100 else blob_refs
+        await super().save_trace(run_id, role, content, blob_refs=some, **given)

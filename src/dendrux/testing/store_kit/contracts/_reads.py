@@ -336,7 +336,7 @@ async def default_cap(situation: Situation) -> None:
 
 contract(
     "basic.list_runs.more_than_a_hundred",
-    "A list gives fifty runs when no limit is said, and up to a thousand; as many are counted.",
+    "A list gives fifty runs when no limit is said, up to a thousand, and counts them; two hundred statuses are read.",
     check=many_runs,
     cause="A page, or a list of ids, is cut short.",
 )

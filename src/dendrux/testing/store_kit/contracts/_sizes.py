@@ -232,7 +232,7 @@ sized(
     "basic.blob_references.more_than_a_hundred",
     "A write refers to a hundred blobs, and more than a hundred references to one are shown.",
     put(),
-    born(blob_refs=tuple(edge(ordinal=i, owner_id="a") for i in range(EDGES_MAX))),
+    born(blob_refs=tuple(edge(owner_id="a", ordinal=i) for i in range(EDGES_MAX))),
     Do(
         SaveTrace(
             run_id="r",
