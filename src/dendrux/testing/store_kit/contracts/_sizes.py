@@ -77,9 +77,9 @@ def sized(
     contract(id, promise, group=group, needs=needs_of(steps) | needs, check=check, cause=cause)
 
 
-def names(prefix: str, number: int = MANY, start: int = 0) -> list[str]:
+def names(prefix: str, number: int = MANY) -> list[str]:
     """Names in the order of their numbers."""
-    return [f"{prefix}{i:03}" for i in range(start, number)]
+    return [f"{prefix}{i:03}" for i in range(number)]
 
 
 def many_members(number: int = MANY) -> dict[str, Any]:
@@ -171,7 +171,8 @@ sized(
     paused(),
     claimed(),
     *(started(row, 2) for row in names("c")),
-    *(Do(GetReplayedToolCalls(run_id="r", **given)) for given in ({}, *({"limit": n} for n in (*SIZES, 102, MANY)))),
+    Do(GetReplayedToolCalls(run_id="r")),
+    *(Do(GetReplayedToolCalls(run_id="r", limit=limit)) for limit in (*SIZES, 102, MANY)),
     group="recovery",
 )
 sized(
