@@ -293,3 +293,12 @@ class GcHalfHourOverHorizon(BrokenStore):
         if older_than > timedelta(hours=1):
             older_than = max(timedelta(hours=1), older_than - timedelta(minutes=30))
         return await super().collect_garbage(older_than=older_than, **given)
+
+
+class FiftyReferences(BrokenStore):
+    breaks = "of the references that a message brings, fifty are stored"
+    killed_by = "basic.blob_references.more_than_a_hundred"
+
+    async def save_trace(self, run_id: str, role: str, content: str, *, blob_refs: Any = None, **given: Any) -> None:
+        some = blob_refs[:50] if isinstance(blob_refs, (list, tuple)) and len(blob_refs) <= 100 else blob_refs
+        await super().save_trace(run_id, role, content, blob_refs=some, **given)

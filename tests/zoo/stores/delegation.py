@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -141,3 +142,65 @@ class CancelFailsAsAWhole(BrokenStore):
 
     async def cancel_subtree(self, root_run_id: str, **given: Any) -> Any:
         return replace(await super().cancel_subtree(root_run_id, **given), failed=[])
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class ShortChildren(BrokenStore):
+    breaks = "no page of children has more than a hundred"
+    killed_by = "basic.child_runs_page.more_than_a_hundred"
+
+    async def child_runs_page(self, run_id: str, *, limit: int = 100, **given: Any) -> Any:
+        return await super().child_runs_page(run_id, limit=min(limit, 100) if 0 < limit <= 1000 else limit, **given)
+
+
+class FiftyAreCancelled(BrokenStore):
+    breaks = "a cancellation ends after fifty runs and says that nothing is left"
+    killed_by = "recovery.cancel_subtree.more_than_a_hundred"
+
+    async def cancel_subtree(self, root_run_id: str, *, limit: int = 100, **given: Any) -> Any:
+        if not 50 < limit <= 1000:
+            return await super().cancel_subtree(root_run_id, limit=limit, **given)
+        return replace(await super().cancel_subtree(root_run_id, limit=50, **given), next_after=None)
+
+
+class DeepRunsUntold(BrokenStore):
+    breaks = "a cancellation does not tell of runs more than ten levels below"
+    killed_by = "recovery.cancel_subtree.deeper_than_ten"
+
+    async def cancel_subtree(self, root_run_id: str, **given: Any) -> Any:
+        page = await super().cancel_subtree(root_run_id, **given)
+        tree = await self.get_subtree(root_run_id)
+        deep = {node.run.id for node in tree.nodes if node.depth > 10} if tree else set()
+        return replace(page, requested=[run for run in page.requested if run not in deep])
+
+
+class TreesOfTenLevels(BrokenStore):
+    breaks = "a tree ends at the tenth level"
+    killed_by = "basic.get_subtree.deeper_than_ten"
+
+    async def get_subtree(self, run_id: str, **given: Any) -> Any:
+        tree = await super().get_subtree(run_id, **given)
+        return tree and replace(tree, nodes=[node for node in tree.nodes if node.depth <= 10])
+
+
+class EightAncestors(BrokenStore):
+    breaks = "an ancestry has the eight runs above and nobody higher"
+    killed_by = "basic.get_delegation_info.deeper_than_ten"
+
+    async def get_delegation_info(self, run_id: str, **given: Any) -> Any:
+        info = await super().get_delegation_info(run_id, **given)
+        return info and replace(info, ancestry=info.ancestry[-8:])
+
+
+class TotalsOf32Bits(BrokenStore):
+    breaks = "the cost of a family is a float of 32 bits"
+    killed_by = "basic.get_delegation_info.large_totals"
+
+    async def get_delegation_info(self, run_id: str, **given: Any) -> Any:
+        info = await super().get_delegation_info(run_id, **given)
+        if info is None or not info.subtree_summary.subtree_cost_usd:
+            return info
+        (cost,) = struct.unpack("f", struct.pack("f", info.subtree_summary.subtree_cost_usd))
+        return replace(info, subtree_summary=replace(info.subtree_summary, subtree_cost_usd=cost))

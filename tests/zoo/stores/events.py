@@ -207,3 +207,33 @@ class TypesReplaceTime(BrokenStore):
         if given.get("event_types") is not None:
             given.pop("before", None)
         return await super().get_run_events(run_id, **given)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class HundredHeads(BrokenStore):
+    breaks = "get_events_for_runs reads the logs of the first hundred runs it is given"
+    killed_by = "basic.get_events_for_runs.more_than_a_hundred"
+
+    async def get_events_for_runs(self, heads: Any, **given: Any) -> Any:
+        some = dict(list(heads.items())[:100]) if isinstance(heads, dict) and len(heads) <= 200 else heads
+        return await super().get_events_for_runs(some, **given)
+
+
+class ShortLogsTogether(BrokenStore):
+    breaks = "get_events_for_runs gives at most fifty events of each run"
+    killed_by = "basic.get_run_events.more_than_a_hundred"
+
+    async def get_events_for_runs(self, heads: Any, *, limit_per_run: Any = 100) -> Any:
+        capped = 50 if type(limit_per_run) is int and 50 < limit_per_run <= 100 else limit_per_run
+        return await super().get_events_for_runs(heads, limit_per_run=capped)
+
+
+class TenTypes(BrokenStore):
+    breaks = "of the types of events that a read asks for, ten count"
+    killed_by = "basic.get_run_events.long_lists_of_types"
+
+    async def get_run_events(self, run_id: str, *, event_types: Any = None, **given: Any) -> Any:
+        some = event_types[:10] if isinstance(event_types, (list, tuple)) else event_types
+        return await super().get_run_events(run_id, event_types=some, **given)

@@ -251,3 +251,11 @@ class SweepKeepsTheMark(BrokenStore):
     killed_by = "recovery.sweep_stale_runs.marked_runs_end_too"
 
     sweep_stale_runs = tampered("sweep_stale_runs", without_assignment("lease_expired_at"))
+
+
+class ShortLeasePages(BrokenStore):
+    breaks = "a page of leases has at most fifty, so a full one looks like the last"
+    killed_by = "recovery.get_lease_expired.more_than_a_hundred"
+
+    async def get_lease_expired(self, *, limit: int = 100, **given: Any) -> Any:
+        return await super().get_lease_expired(limit=min(limit, 50) if 0 < limit <= 1000 else limit, **given)

@@ -165,3 +165,24 @@ class ChainsTheDriver(BrokenStore):
             return await super().add_note(run_id, **given)
         except WriteConflictError as conflict:
             raise conflict from ValueError(f"[parameters: {given}]")
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class RoomForOneMore(BrokenStore):
+    breaks = "an inbox with a cap above a hundred takes one note more"
+    killed_by = "basic.add_note.caps_above_a_hundred"
+
+    async def add_note(self, run_id: str, *, max_pending: int = 100, **given: Any) -> Any:
+        more = type(max_pending) is int and 100 < max_pending < 1000
+        return await super().add_note(run_id, max_pending=max_pending + more, **given)
+
+
+class TwoHundredDelivered(BrokenStore):
+    breaks = "a delivery stamps the first two hundred ids it is given"
+    killed_by = "basic.get_notes.more_than_a_hundred"
+
+    async def mark_notes_delivered(self, run_id: str, note_ids: Any, **given: Any) -> Any:
+        some = note_ids[:200] if isinstance(note_ids, (list, tuple)) else note_ids
+        return await super().mark_notes_delivered(run_id, some, **given)

@@ -162,3 +162,12 @@ class CountStays(BrokenStore):
     killed_by = "checkpointing.checkpoint_step.rows_are_those_of_their_own_operations"
 
     checkpoint_step = tampered("checkpoint_step", with_assignment(runs.iteration_count, runs.iteration_count))
+
+
+class HundredCallsOfASubmission(BrokenStore):
+    breaks = "of the tool calls that come with a submission a hundred are stored"
+    killed_by = "checkpointing.consume_submission.more_than_a_hundred"
+
+    async def consume_submission(self, run_id: str, *, tool_calls: Any = (), **given: Any) -> Any:
+        some = tool_calls[:100] if isinstance(tool_calls, (list, tuple)) else tool_calls
+        return await super().consume_submission(run_id, tool_calls=some, **given)

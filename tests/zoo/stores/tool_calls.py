@@ -184,3 +184,24 @@ class CompletionUnsettled(BrokenStore):
     killed_by = "crash_recovery.complete_tool_call.after_commit_invalidated"
 
     complete_tool_call = tampered("complete_tool_call", lost="unknown")
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class TwentyReplays(BrokenStore):
+    breaks = "a list of replayed calls ends after twenty and says that it is whole"
+    killed_by = "recovery.get_replayed_tool_calls.more_than_a_hundred"
+
+    async def get_replayed_tool_calls(self, run_id: str, **given: Any) -> Any:
+        page = await super().get_replayed_tool_calls(run_id, **given)
+        return replace(page, calls=page.calls[:20])
+
+
+class ThreeAttempts(BrokenStore):
+    breaks = "an attempt after the third is said to be the third"
+    killed_by = "atomic_completion.start_tool_call.more_than_ten_attempts"
+
+    async def start_tool_call(self, run_id: str, **given: Any) -> Any:
+        start = await super().start_tool_call(run_id, **given)
+        return replace(start, attempt=min(start.attempt, 3))

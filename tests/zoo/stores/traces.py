@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dendrux.errors import RunAlreadyTerminalError, WriteConflictError
@@ -100,3 +101,23 @@ class MissingRunIsEmpty(BrokenStore):
     async def save_trace(self, run_id: str, role: str, content: str, **given: Any) -> None:
         if await self.get_run(run_id) is not None:
             await super().save_trace(run_id, role, content, **given)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class ShortPagesAfter(BrokenStore):
+    breaks = "no page of get_traces_after has more than a hundred rows"
+    killed_by = "basic.get_traces_after.more_than_a_hundred"
+
+    async def get_traces_after(self, run_id: str, *, limit: int = 1000, **given: Any) -> Any:
+        return await super().get_traces_after(run_id, limit=min(limit, 100) if 0 < limit <= 1000 else limit, **given)
+
+
+class ConversationLosesItsTail(BrokenStore):
+    breaks = "a page of a conversation ends after five hundred messages, and says that it is the last"
+    killed_by = "basic.conversation_traces.more_than_a_hundred"
+
+    async def conversation_traces(self, run_id: str, **given: Any) -> Any:
+        page = await super().conversation_traces(run_id, **given)
+        return replace(page, traces=page.traces[:500], next_after=None) if len(page.traces) > 500 else page

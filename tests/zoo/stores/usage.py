@@ -94,3 +94,26 @@ class FamilyCalls(BrokenStore):
 
     async def run_usage(self, run_id: str, **given: Any) -> Any:
         return await self.subtree_usage(run_id, **given)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+class SumsOf32Bits(BrokenStore):
+    breaks = "the sum of a run's tokens ends at 2^31 - 1"
+    killed_by = "basic.run_usage.large_sums"
+
+    async def run_usage(self, run_id: str, **given: Any) -> Any:
+        usage = await super().run_usage(run_id, **given)
+        return replace(usage, input_tokens=min(usage.input_tokens, 2**31 - 1))
+
+
+class UsageOfFiveLevels(BrokenStore):
+    breaks = "the usage of a family leaves out the runs more than five levels below"
+    killed_by = "basic.subtree_usage.deeper_than_ten"
+
+    async def subtree_usage(self, run_id: str, **given: Any) -> Any:
+        usage = await super().subtree_usage(run_id, **given)
+        tree = await self.get_subtree(run_id, **given)
+        deep = sum(node.usage.input_tokens for node in tree.nodes if node.depth > 5) if tree else 0
+        return replace(usage, input_tokens=usage.input_tokens - deep)
