@@ -82,6 +82,7 @@ BRANCHES: Final[dict[str, str]] = {
     "GetLoopState": "absent",
     "GetNotes": "absent run_not_found shown",
     "GetPauseState": "absent shown",
+    "GetPending": "absent shown",
     "GetPiiMapping": "absent shown",
     "GetReplayedToolCalls": "absent run_not_found",
     "GetRun": "absent shown",
