@@ -32,7 +32,7 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
         return outcome.code
     value = outcome.value
     if operation.lost_ack == "read":
-        empty = isinstance(value, dict) and value.get("calls") == []
+        empty = isinstance(value, dict) and value.get("calls") == [] and "status" not in value
         return "shown" if value and not empty else "absent"
     if after is not before:
         return "replayed" if isinstance(value, dict) and value.get("replayed") else "applied"

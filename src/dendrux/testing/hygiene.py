@@ -1,4 +1,4 @@
-"""What a call that was cut or refused must not leave behind: a connection that is checked out, a transaction that is open, a lock.
+"""What a call that was cut or refused must not leave behind: a connection in use, an open transaction, a lock.
 
 A server is asked in its own views about the sessions that the call used. On SQLite the driver's connections tell.
 """

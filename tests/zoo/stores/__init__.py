@@ -19,7 +19,9 @@ from zoo.stores import (  # noqa: F401  # imported to enter what they hold into 
     blobs,
     listing,
     delegation,
+    reads,
     live,
+    live_paths,
     agent,
     servers,
 )

@@ -111,7 +111,9 @@ def pending(data: Data, given: Given, found: Shown | None) -> PendingWork | None
     """What a paused run waits for."""
     if found is None:
         return None
-    work: PendingWork = record(PendingWork, {**found, "calls": tuple(record(PendingCall, one) for one in found["calls"])})
+    work: PendingWork = record(
+        PendingWork, {**found, "calls": tuple(record(PendingCall, one) for one in found["calls"])}
+    )
     return work
 
 

@@ -53,6 +53,7 @@ MORE: Final[dict[str, Any]] = {
     "validate": "accept",
 }
 """A value for each optional parameter that a sample may have left out."""
+LIVE: Final[frozenset[Need]] = frozenset({"live"})
 FORMAT_2_ONLY: Final = frozenset({"seed_traces", "trace"})
 
 
@@ -169,7 +170,7 @@ def quiet(sample: Sample) -> None:
         f"A call of {sample.method} that is refused, repeated or changes nothing a follower sees announces nothing.",
         group="live_updates",
         capability=sample.capability,
-        needs=frozenset({"live"}) | needs_of(sample.before) | sample.needs,
+        needs=LIVE | needs_of(sample.before) | sample.needs,
         check=check,
         cause="Every call announces its run: hand over only the ids of runs whose row or log the write has changed.",
     )

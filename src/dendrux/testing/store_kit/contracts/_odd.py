@@ -25,6 +25,8 @@ AGES: Final = frozenset({"cutoff_s", "older_than_s"})
 class Text(str):
     """Text of another type, which says something else of itself."""
 
+    __slots__ = ()
+
     def __str__(self) -> str:
         return "Text.OF_ANOTHER_TYPE"
 
@@ -43,10 +45,16 @@ class Number(int):
 def odd(value: Any) -> Any:
     """The same value of other types: members of enums at the top, subclasses inside of documents."""
     if type(value) is str:
-        return Enum("Word", {"MEMBER": value}, type=str)["MEMBER"]
+        return member("Word", value)
     if type(value) is int:
-        return Enum("Count", {"MEMBER": value}, type=int)["MEMBER"]
+        return member("Count", value)
     return inner(value)
+
+
+def member(name: str, value: Any) -> Any:
+    """The only member of an enum of this value's type."""
+    functional: Any = Enum  # its first argument is a literal, says the checker
+    return functional(name, {"MEMBER": value}, type=type(value)).MEMBER
 
 
 def inner(value: Any) -> Any:

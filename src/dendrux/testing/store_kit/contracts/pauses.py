@@ -214,7 +214,11 @@ WAITED: Final[dict[str, Any]] = {
 WAITS: Final = {
     "waiting_client_tool": WAITED,
     "waiting_human_input": {**WAITED, "iteration": True, "pause_reason": ["no text"], "pending_targets": None},
-    "waiting_approval": {"iteration": "7", "pending_tool_calls": {"id": "c"}, "pause_reason": "\u00e9\u0000\U0001f600 "},
+    "waiting_approval": {
+        "iteration": "7",
+        "pending_tool_calls": {"id": "c"},
+        "pause_reason": "\u00e9\u0000\U0001f600 ",
+    },
     "paused": {},
 }
 """A document for each status a run can be paused in."""
@@ -236,14 +240,14 @@ contract(
     *(paused(status, status, document) for status, document in WAITS.items()),
     *asked(True, 0, 1),
     Do(GetPending(run_id="waiting_client_tool"), expect=Returned({"reason": "two answers", "iteration": 7})),
-    *(Do(RequestCancel(run_id=status)) for status in ("paused",)),
+    Do(RequestCancel(run_id="paused")),
     *asked(True, 1),
     *(claimed(status, status) for status in WAITS if status != "paused"),
     ended("paused", status="cancelled"),
     *asked(False, 0, 1),
     paused("waiting_client_tool", "waiting_approval", {"iteration": 8}),
     Do(GetPending(run_id="waiting_client_tool"), 1, expect=Returned({"status": "waiting_approval", "iteration": 8})),
-    cause="The summary is taken from the columns of another release, left out in part, or answered for a run that runs.",
+    cause="A part of the summary is left out, or it is answered for a run that does not wait.",
 )
 
 # -- races ------------------------------------------------------------------------------------------------------------
