@@ -32,7 +32,7 @@ def branch(before: World, operation: Operation, outcome: Outcome, after: World) 
         return outcome.code
     value = outcome.value
     if operation.lost_ack == "read":
-        empty = isinstance(value, dict) and value.get("calls") == []
+        empty = isinstance(value, dict) and value.get("calls") == [] and "status" not in value
         return "shown" if value and not empty else "absent"
     if after is not before:
         return "replayed" if isinstance(value, dict) and value.get("replayed") else "applied"
@@ -82,6 +82,7 @@ BRANCHES: Final[dict[str, str]] = {
     "GetLoopState": "absent",
     "GetNotes": "absent run_not_found shown",
     "GetPauseState": "absent shown",
+    "GetPending": "absent shown",
     "GetPiiMapping": "absent shown",
     "GetReplayedToolCalls": "absent run_not_found",
     "GetRun": "absent shown",

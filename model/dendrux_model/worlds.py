@@ -23,6 +23,7 @@ from dendrux_model.operations import (
     GetLLMInteractions,
     GetNotes,
     GetPauseState,
+    GetPending,
     GetPiiMapping,
     GetRun,
     GetRunControl,
@@ -353,6 +354,7 @@ def tenants(storage_format: int) -> dict[str, Any]:
             run(f"k-{name!r}", tenant_id=name, idempotency_key="k"),
             GetRun(run_id=R1, tenant_id=name),
             GetNotes(run_id=R1, tenant_id=name),
+            GetPending(run_id=R1, tenant_id=name),
             ListRuns(agent_name="a", tenant_id=name),
             CountRuns(agent_name="a", tenant_id=name),
         ]

@@ -214,6 +214,10 @@ class Arguments(LeaseArguments, BlobArguments, CheckpointArguments):
     def get_pause_state(self) -> ops.Operation:
         return ops.GetPauseState(run_id=self.run())
 
+    def get_pending(self) -> ops.Operation:
+        run = self.run()
+        return ops.GetPending(run_id=run, tenant_id=self.scope(run))
+
     def finalize_with_event(self) -> ops.Operation:
         run = self.run()
         status, event_type = self.pick(ENDS)

@@ -35,6 +35,7 @@ PROFILES: Final[dict[str, tuple[str, ...]]] = {
         "TryPauseRun",
         "PauseRun",
         "GetPauseState",
+        "GetPending",
         "GetRunControl",
         "GetRun",
     ),

@@ -34,7 +34,7 @@ from dendrux_model.operations.leases import (
 )
 from dendrux_model.operations.listing import CountRuns, GetRunStatuses, ListRuns
 from dendrux_model.operations.notes import AddNote, GetNotes, MarkNotesDelivered
-from dendrux_model.operations.pauses import GetPauseState, PauseRun, PauseWithEvent, TryPauseRun
+from dendrux_model.operations.pauses import GetPauseState, GetPending, PauseRun, PauseWithEvent, TryPauseRun
 from dendrux_model.operations.runs import CreateRun, GetPiiMapping, GetRun, UpdateRunMeta
 from dendrux_model.operations.runs_checkpoint import CheckpointStep, GetLoopState
 from dendrux_model.operations.tool_calls import (
@@ -72,6 +72,7 @@ __all__ = [
     "GetLoopState",
     "GetNotes",
     "GetPauseState",
+    "GetPending",
     "GetPiiMapping",
     "GetReplayedToolCalls",
     "GetRun",

@@ -63,13 +63,17 @@ class ClaimPausedRun(Operation, lost_ack="claim"):
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitAndClaim(Operation, lost_ack="claim"):
-    """Take a paused run and leave a submission beside its document. `validate` names how the caller judges it."""
+    """Take a paused run and leave a submission beside its document.
+
+    `validate` names how the caller judges it: agreeing, refusing, or as a function that has to be awaited, which is
+    refused as an argument, or when what it returned does.
+    """
 
     run_id: str
     expected_status: str
     submitted_data: dict[str, Any]
     submission_id: str | None = None
-    validate: Literal["accept", "refuse"] | None = None
+    validate: Literal["accept", "refuse", "async", "awaitable"] | None = None
     tenant_id: TenantScope = UNSCOPED
     blob_refs: tuple[BlobEdge, ...] | None = None
     blob_refs_scope: str | None = None
@@ -77,6 +81,8 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
     not_persisted = frozenset({"expected_status", "submission_id", "validate", "tenant_id"})
 
     def step(self, world: World) -> Step:
+        if self.validate == "async":
+            return world, INVALID
         run = find(world, self.run_id)
         if run is None or not rules.in_scope(run, self.tenant_id):
             return world, NOT_FOUND
@@ -87,8 +93,8 @@ class SubmitAndClaim(Operation, lost_ack="claim"):
             return world, OUTCOME_UNKNOWN if rules.unconsumed(run) else NONE
         if not rules.claimable(run, self.expected_status):
             return world, NONE
-        if self.validate == "refuse":
-            return world, VALIDATION
+        if self.validate in ("refuse", "awaitable"):
+            return world, VALIDATION if self.validate == "refuse" else INVALID
         references = rules.referred(world, self, run.tenant_id, run.blob_refs)
         if isinstance(references, Refused):
             return world, references

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from dendrux.runtime.values import UsageStats
-from dendrux.vocabulary import PAUSED_STATUSES, RUN_PAUSED, RUNNING
+from dendrux.vocabulary import PAUSED_STATUSES, RUN_PAUSED, RUNNING, UNSCOPED, TenantScope
 from dendrux_model import rules
 from dendrux_model.operations.base import Operation, Step
 from dendrux_model.outcomes import CONFLICT, FALSE, INVALID, NONE, NOT_FOUND, STALE, TERMINAL, TRUE, Returned
-from dendrux_model.values import MINTED, json_text, members, merged, money, object_text
+from dendrux_model.values import MINTED, At, json_text, members, merged, money, object_text
 from dendrux_model.world import Event, Members, Run, Totals, World, find, put
 
 
@@ -167,3 +168,42 @@ class GetPauseState(Operation, lost_ack="read"):
             return world, Returned({"document": object_text(run.pause_document), "submission_id": None})
         document = merged(run.pause_document, run.submission.members)
         return world, Returned({"document": object_text(document), "submission_id": run.submission.id or MINTED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetPending(Operation, lost_ack="read"):
+    """Read what a paused run waits for: a summary of its document; None where nothing is waited for."""
+
+    run_id: str
+    tenant_id: TenantScope = UNSCOPED
+
+    def step(self, world: World) -> Step:
+        run = find(world, self.run_id)
+        if run is None or not rules.in_scope(run, self.tenant_id) or run.status not in PAUSED_STATUSES:
+            return world, NONE
+        document = {name: json.loads(value.text) for name, value in run.pause_document or ()}
+        reason, iteration = document.get("pause_reason"), document.get("iteration")
+        return world, Returned(
+            {
+                "status": run.status,
+                "reason": reason if isinstance(reason, str) else None,
+                "iteration": iteration if type(iteration) is int else None,
+                "calls": awaited(document.get("pending_tool_calls"), document.get("pending_targets")),
+                "paused_at": None if run.paused_at is None else At(run.paused_at),
+            }
+        )
+
+
+def awaited(calls: Any, targets: Any) -> list[dict[str, Any]]:
+    """The calls that a document names; its targets say where those go that do not say it themselves."""
+    known = targets if isinstance(targets, dict) else {}
+    return [
+        {
+            "id": call["id"],
+            "name": call["name"],
+            "params": json_text(call.get("params")),
+            "target": call.get("target") or known.get(call["id"]),
+        }
+        for call in (calls if isinstance(calls, list) else ())
+        if isinstance(call, dict) and isinstance(call.get("id"), str) and isinstance(call.get("name"), str)
+    ]

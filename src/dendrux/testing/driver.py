@@ -15,6 +15,7 @@ from typing import Any
 
 from dendrux.errors import REFUSALS, UNAVAILABLE, PersistenceError, StoreOutcomeUnknown
 from dendrux.runtime.blobs import BlobStore
+from dendrux.runtime.pending import PendingCall
 from dendrux.runtime.values import (
     CancelPage,
     EventWrite,
@@ -93,7 +94,8 @@ NOT_SHOWN_INSIDE: Mapping[type, frozenset[str]] = {
     ToolCallRecord: frozenset({"created_at"}),
     TraceRecord: frozenset({"created_at"}),
     **dict.fromkeys(
-        (FailedRun, RunBrief, ParentRef, SubtreeSummary, UsageRollup, SubtreeNodeRecord, RunRecord), frozenset[str]()
+        (FailedRun, PendingCall, RunBrief, ParentRef, SubtreeSummary, UsageRollup, SubtreeNodeRecord, RunRecord),
+        frozenset[str](),
     ),
 }
 """The same for records inside other answers."""
@@ -132,20 +134,45 @@ def accept(document: dict[str, Any]) -> None:
         raise TypeError("validate was not given the pause document")
 
 
+async def agrees_later(document: dict[str, Any]) -> None:
+    """A validation that nobody may wait for."""
+
+
+def hands_out_a_wait(document: dict[str, Any]) -> Any:
+    """A plain function whose answer waits to be awaited."""
+    return agrees_later(document)
+
+
+VALIDATIONS: Mapping[Any, Callable[[dict[str, Any]], Any] | None] = {
+    "accept": accept,
+    "refuse": refuse,
+    "async": agrees_later,
+    "awaitable": hands_out_a_wait,
+}
+"""What the words of the model stand for."""
+
+
 class Driver:
     """Calls operations on one store instance after another, in one namespace."""
 
-    def __init__(self, namespace: str | None = None, *, blob_store: BlobStore | None = None) -> None:
+    def __init__(
+        self,
+        namespace: str | None = None,
+        clock: Any = None,
+        aged: timedelta = timedelta(0),
+        *,
+        blob_store: BlobStore | None = None,
+    ) -> None:
         self.namespace = namespace or new_namespace()
         assert len(self.namespace) == NAMESPACE_LENGTH
         self.blobs = BlobNames(self.namespace, blob_store)
-        self.aged = timedelta(0)
+        self.aged = aged
         """How far an ageing clock has moved what is stored; added back to every time that is read."""
         self.cursors: dict[tuple[str, str], str] = {}
         """Where the page of a cancellation ended: by its root and any run of that page."""
         self.raised: str | None = None
         """What the last call raised, for the report of a finding; None when it answered."""
-        self.clock: Any = None
+        self.clock = clock
         """Where the store's time comes from; None: from the system."""
 
     async def call(self, store: Any, operation: Operation) -> Outcome:
@@ -192,8 +219,7 @@ class Driver:
         if operation.method in STORING and self.blobs.blob_store is not None:
             given["blob_store"] = self.blobs.blob_store
         if "validate" in given:
-            choices: dict[Any, Callable[[dict[str, Any]], None] | None] = {"accept": accept, "refuse": refuse}
-            given["validate"] = choices.get(given["validate"])
+            given["validate"] = VALIDATIONS.get(given["validate"])
         return given
 
     def inside(self, name: str, value: Any) -> Any:
@@ -265,7 +291,7 @@ class Driver:
         """One field: documents as text, times as instants, names without the namespace, records field by field."""
         if type(value) in NOT_SHOWN_INSIDE:
             return self.record(value, NOT_SHOWN_INSIDE[type(value)])
-        if isinstance(value, (list, tuple)) and value and is_dataclass(value[0]):
+        if isinstance(value, tuple) or (isinstance(value, list) and value and is_dataclass(value[0])):
             return [self.field(name, item) for item in value]
         if name in RUN_LISTS:
             return [self.outside(run_id) for run_id in value]

@@ -11,9 +11,9 @@ from dendrux.lab.gate import Hung, Turn, park
 from dendrux.lab.seam import Errors, engine_of, statements_of, watching
 from dendrux.testing.bench import Bench, Missing, settled
 from dendrux.testing.driver import Driver
-from dendrux.testing.hygiene import Hygiene
+from dendrux.testing.hygiene import KEPT, Hygiene
 from dendrux_model.linearize import linearize
-from dendrux_model.outcomes import INVALID, Broken, Cancelled, Outcome, Returned
+from dendrux_model.outcomes import INVALID, Broken, Cancelled, Outcome, Refused, Returned
 from dendrux_model.possible import Cut, Violation, Worlds, difference, same
 from dendrux_model.programs import Do, Fault, Look, Program, Reopen, Step, Tick, Together, calls
 from dendrux_model.views import view
@@ -121,9 +121,12 @@ class Execution:
     async def do(self, do: Do, cut: Cut | None = None) -> None:
         """One call, alone."""
         store = await self.bench.instance(do.instance)
+        left = Hygiene(store)
         with statements_of(store) as sql:
             outcome = await self.driver.call(store, do.operation)
         self.judge(do, outcome, cut, tuple(sql))
+        if isinstance(outcome, Refused) and left.kept() and await left.left() is not None:
+            raise self.failed(KEPT, sql=tuple(sql))
 
     def judge(self, do: Do, outcome: Outcome, cut: Cut | None, sql: tuple[str, ...]) -> None:
         """Ask the oracle, and the contract where it says what it is about."""

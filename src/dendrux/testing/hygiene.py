@@ -1,4 +1,4 @@
-"""What a cut call must not leave behind: a connection that is checked out, a transaction that is open, a lock.
+"""What a call that was cut or refused must not leave behind: a connection in use, an open transaction, a lock.
 
 A server is asked in its own views about the sessions that the call used. On SQLite the driver's connections tell.
 """
@@ -19,6 +19,7 @@ POLL_S: Final = 0.005
 
 CHECKED_OUT: Final = "the cut call has ended and a connection of its pool is still checked out"
 OPEN: Final = "the cut call has ended and its connection is still in a transaction"
+KEPT: Final = "the call was refused and a connection of its pool is still checked out"
 UNFINISHED: Final = "the cut call has ended and the server still shows a transaction or a lock of its session"
 
 
@@ -51,6 +52,10 @@ class Hygiene:
         count = getattr(pool, "checkedout", None)
         return 0 if count is None else int(count())
 
+    def kept(self) -> bool:
+        """Whether the call has kept a connection, for the moment at least."""
+        return self.checked_out() > self.before
+
     async def left(self) -> str | None:
         """What the call has left behind, as a sentence; None for nothing."""
         loop = asyncio.get_running_loop()
@@ -61,7 +66,7 @@ class Hygiene:
 
     async def look(self) -> str | None:
         """What there is now."""
-        if self.checked_out() > self.before:
+        if self.kept():
             return CHECKED_OUT
         if any(map(in_transaction, self.connections.values())):
             return OPEN

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dendrux.runtime.blobs import BlobInfo, BlobReference
+from dendrux.runtime.pending import PendingCall, PendingWork
 from dendrux.runtime.values import (
     ConversationPage,
     CreateRunResult,
@@ -106,6 +107,16 @@ def pause_state(data: Data, given: Given, found: Shown | None) -> Any:
     return {**real(found["document"]), **({} if submission is None else {"submission_id": submission})}
 
 
+def pending(data: Data, given: Given, found: Shown | None) -> PendingWork | None:
+    """What a paused run waits for."""
+    if found is None:
+        return None
+    work: PendingWork = record(
+        PendingWork, {**found, "calls": tuple(record(PendingCall, one) for one in found["calls"])}
+    )
+    return work
+
+
 def events_of_runs(data: Data, given: Given, found: Mapping[str, list[Shown]]) -> Any:
     """Several logs."""
     return {run_id: [event(data, run_id, row) for row in page] for run_id, page in found.items()}
@@ -176,6 +187,7 @@ ANSWERS: Final[dict[str, Answer]] = {
     "consume_submission": maybe(Submission),
     "get_run_control": maybe(RunControl),
     "get_pause_state": pause_state,
+    "get_pending": pending,
     "get_run_events": rows(event),
     "get_events_for_runs": events_of_runs,
     "get_traces": rows(trace),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,8 +21,17 @@ def submit_and_claim(call: Call) -> Any:
     if validate is not None and replace(operation, validate="refuse").step(call.data.world)[1] == VALIDATION:
         run = find(call.data.world, operation.run_id)
         assert run is not None
-        validate(real(object_text(run.pause_document)))
+        ask(validate, real(object_text(run.pause_document)))
     return call.answer(call.value(operation))
+
+
+def ask(validate: Callable[[Any], Any], document: Any) -> None:
+    """Call the caller's function. Refuses: TypeError when what it returned waits to be awaited."""
+    answer = validate(document)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("validate must be a plain function: what it returned waits to be awaited")
 
 
 HANDLERS: Final[dict[str, Handler]] = {

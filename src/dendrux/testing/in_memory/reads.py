@@ -1,4 +1,4 @@
-"""Reads of which the protocol says more than the model: filters by time, places in a list, what a pause waits for."""
+"""Reads of which the protocol says more than the model: filters by time, places in a list."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from dendrux.runtime.pending import PendingWork, pending_calls
 from dendrux.runtime.values import ExpiredLease, RunRecord
-from dendrux.store.hooks import PAUSE_SUMMARY
 from dendrux.store.ops.leases import lease_place
-from dendrux.testing.in_memory.answers import real, record
+from dendrux.testing.in_memory.answers import record
 from dendrux.testing.in_memory.call import Call, Handler
-from dendrux.testing.in_memory.data import instant_of, moment
-from dendrux.vocabulary import PAUSED_STATUSES
-from dendrux_model import rules
+from dendrux.testing.in_memory.data import instant_of
 from dendrux_model.operations import ListRuns
 from dendrux_model.operations.runs import shown
 from dendrux_model.world import Run, find
@@ -85,24 +81,6 @@ def leases(call: Call) -> list[ExpiredLease]:
     return page(found, call)
 
 
-def pending(call: Call) -> PendingWork | None:
-    """What a paused run waits for. The model keeps the document, of which this is a summary."""
-    run = find(call.data.world, call.given["run_id"])
-    if run is None or not rules.in_scope(run, call.given["tenant_id"]) or run.status not in PAUSED_STATUSES:
-        return None
-    document = {name: real(text) for name, text in run.pause_document or ()}
-    members = {name: document.get(name) for name in PAUSE_SUMMARY}
-    reason, iteration = members["pause_reason"], members["iteration"]
-    assert run.paused_at is not None
-    return PendingWork(
-        status=run.status,
-        reason=reason if isinstance(reason, str) else None,
-        iteration=iteration if isinstance(iteration, int) and not isinstance(iteration, bool) else None,
-        calls=pending_calls(members),
-        paused_at=moment(run.paused_at),
-    )
-
-
 HANDLERS: Final[dict[str, Handler]] = {
     "get_run_events": before("events"),
     "get_tool_calls": before("tool_calls"),
@@ -111,5 +89,4 @@ HANDLERS: Final[dict[str, Handler]] = {
     "count_runs": lambda call: len(matching(call)),
     "list_runs": lambda call: [record(RunRecord, shown(run)) for run in page(matching(call), call)],
     "get_lease_expired": leases,
-    "get_pending": pending,
 }

@@ -8,8 +8,10 @@ from typing import Any, Final
 from dendrux.testing.store_kit.contract import contract
 from dendrux.testing.store_kit.contracts._nasty import TENANTS
 from dendrux.testing.store_kit.contracts._samples import Sample, samples
-from dendrux.testing.store_kit.contracts._states import WAITING, answer, born, expected, noted, paused
+from dendrux.testing.store_kit.contracts._states import WAITING, answer, born, expected, noted, paused, world_after
+from dendrux.vocabulary import PAUSED_STATUSES
 from dendrux_model.programs import Do, Look, Program
+from dendrux_model.world import find
 
 CAUSE: Final = (
     "Tenants are compared by a collation that folds case, ignores accents or trailing spaces, or an empty tenant is "
@@ -30,7 +32,8 @@ def one_run_each(*, waiting: bool) -> Program:
 def wall(sample: Sample) -> None:
     """The contract of one operation: each run in each scope, the wrong scopes first."""
     call = sample.operation
-    start = one_run_each(waiting=call.lost_ack == "claim")
+    own = find(world_after(sample.before, 2), "r")
+    start = one_run_each(waiting=own is not None and own.status in PAUSED_STATUSES)
     subject = "run_id" if sample.takes("run_id") else "root_run_id"
     if not sample.takes(subject):
         scopes = [Do(replace(call, tenant_id=tenant)) for tenant in TENANTS]
@@ -48,10 +51,10 @@ def wall(sample: Sample) -> None:
     notes = sample.takes("note_id")
     calls = [
         replace(call, tenant_id=scope, **{subject: f"r{i}"}, **({"note_id": f"m{i}"} if notes else {}))
-        for own in (False, True)
+        for within in (False, True)
         for i, tenant in enumerate(TENANTS)
         for scope in TENANTS
-        if (scope == tenant and type(scope) is type(tenant)) is own
+        if (scope == tenant and type(scope) is type(tenant)) is within
     ]
     wrong = len(TENANTS) * (len(TENANTS) - 1)
     outside = [Do(one, expect=expected(start, one)) for one in calls[:wrong]]

@@ -14,6 +14,7 @@ from dendrux.testing.store_kit.contracts._states import DOCUMENT, WAITING, born,
 from dendrux.vocabulary import PAUSED_STATUSES
 from dendrux_model.operations import (
     GetPauseState,
+    GetPending,
     GetPiiMapping,
     GetRun,
     GetRunControl,
@@ -53,6 +54,7 @@ ALSO: Final[dict[str, Any]] = {"iteration_count": 3, "pii_mapping": {"<1>": "Ada
 sample(TryPauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, **ALSO))
 sample(PauseRun(run_id="r", status=WAITING, pause_data=DOCUMENT, **ALSO))
 sample(GetPauseState(run_id="r"))
+sample(GetPending(run_id="r"), before=(born(), paused()))
 
 contract(
     "basic.pause_with_event.stores_all_it_is_given",
@@ -192,6 +194,61 @@ by_format(
     "On format 1 it refuses a paused run as a conflict and an ended one as ended.",
     one=(born(), paused(), Look(), Do(LEGACY, expect=CONFLICT), ended(), Look(), Do(LEGACY, expect=TERMINAL)),
     two=(born(), paused(), Look(), Do(LEGACY, expect=INVALID), ended(), Look(), Do(LEGACY, expect=INVALID)),
+)
+
+# -- what is waited for -----------------------------------------------------------------------------------------------
+
+WAITED: Final[dict[str, Any]] = {
+    "pause_reason": "two answers",
+    "iteration": 7,
+    "secret": "of no reader",
+    "pending_tool_calls": [
+        {"id": "c1", "name": "mail", "params": {"to": ["Ada", 1, 1.0, True, None]}, "target": "client"},
+        {"id": "c2", "name": "look", "params": {}},
+        {"id": "c3", "name": "ask"},
+        {"id": 7, "name": "no call"},
+        "no call",
+    ],
+    "pending_targets": {"c1": "server", "c2": "human"},
+}
+"""A pause document that says what is waited for, some of it in words that are no call."""
+WAITS: Final = {
+    "waiting_client_tool": WAITED,
+    "waiting_human_input": {**WAITED, "iteration": True, "pause_reason": ["no text"], "pending_targets": None},
+    "waiting_approval": {
+        "iteration": "7",
+        "pending_tool_calls": {"id": "c"},
+        "pause_reason": "\u00e9\u0000\U0001f600 ",
+    },
+    "paused": {},
+}
+"""A document for each status a run can be paused in."""
+
+
+def asked(expect: bool, *instances: int) -> tuple[Do, ...]:
+    """What each paused run waits for, read on these instances; or whether it waits at all."""
+    return tuple(
+        Do(GetPending(run_id=status), instance, expect=None if expect else NONE)
+        for status in WAITS
+        for instance in instances
+    )
+
+
+contract(
+    "basic.get_pending.every_paused_status",
+    "What a paused run waits for is its status, reason, iteration, calls and the time of its pause, until it goes on.",
+    *(step for status in WAITS for step in (born(status), Do(GetPending(run_id=status), expect=NONE))),
+    *(paused(status, status, document) for status, document in WAITS.items()),
+    *asked(True, 0, 1),
+    Do(GetPending(run_id="waiting_client_tool"), expect=Returned({"reason": "two answers", "iteration": 7})),
+    Do(RequestCancel(run_id="paused")),
+    *asked(True, 1),
+    *(claimed(status, status) for status in WAITS if status != "paused"),
+    ended("paused", status="cancelled"),
+    *asked(False, 0, 1),
+    paused("waiting_client_tool", "waiting_approval", {"iteration": 8}),
+    Do(GetPending(run_id="waiting_client_tool"), 1, expect=Returned({"status": "waiting_approval", "iteration": 8})),
+    cause="A part of the summary is left out, or it is answered for a run that does not wait.",
 )
 
 # -- races ------------------------------------------------------------------------------------------------------------
