@@ -220,7 +220,8 @@ class ReachedAlone(Operation):
         if rules.ended(run):
             return world, Returned("already_terminal")
         after = reached(run, world.now)
-        return put(world, after), Returned("cancelled" if rules.ended(after) else "requested")
+        moved = world if after is run else put(world, after)
+        return moved, Returned("cancelled" if rules.ended(after) else "requested")
 
     def idle(self, observed: Outcome) -> bool:
         return observed in (NONE, Returned("already_terminal"))
