@@ -132,7 +132,7 @@ def database_of(option: str | None) -> URL:
             f"{source} is for {dialect.name}, and there are revisions for {', '.join(FAMILIES)} only: create its "
             "schema with Base.metadata.create_all"
         )
-    require_driver(dialect, source)
+    require_driver(parsed, dialect, source)
     if dialect.name != "sqlite":
         asyncio.run(family(parsed, source))
     elif is_memory(parsed):

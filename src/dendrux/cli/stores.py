@@ -7,7 +7,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dendrux.cli.output import encoded
@@ -89,17 +88,17 @@ def usable_url(option: str | None) -> tuple[URL, str]:
     it would make one, and a mistyped name would read as a database without runs.
     """
     from dendrux.db.session import is_memory
+    from dendrux.db.urls import file_of
     from dendrux.store.factory import BUILT_IN
 
     url, dialect, source = chosen_url(option)
     if dialect.name not in BUILT_IN:
         raise Problem(f"{source} is for {dialect.name}, and built-in stores are for {', '.join(sorted(BUILT_IN))} only")
-    require_driver(dialect, source)
+    require_driver(url, dialect, source)
     if dialect.name == "sqlite":
         if is_memory(url):
             raise Problem(f"{source} names a database in memory, which holds nothing when a command begins")
-        name = str(url.database)
-        if not name.startswith("file:") and not Path(name).is_file():
+        if not file_of(url).is_file():
             raise Problem(f"{source} names a SQLite file that does not exist; `dendrux db migrate` makes one")
     return url, source
 

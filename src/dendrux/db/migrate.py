@@ -18,14 +18,16 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool, inspect, text
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import dendrux_migrations
 from dendrux.db.drift import missing
 from dendrux.db.models import STORAGE_FORMAT, agent_runs
+from dendrux.db.session import is_memory
 from dendrux.db.storage_format import read_format, write_format
+from dendrux.db.urls import engine_on, file_of, read_url
 
 FAMILIES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
 """The databases that revisions are written and tested for."""
@@ -87,12 +89,12 @@ class SchemaState:
 @asynccontextmanager
 async def connected(url: str | URL, *, wait_s: float = WAIT_S) -> AsyncIterator[AsyncConnection]:
     """A connection for schema work: its own, at the isolation that sees what others committed while it waited."""
-    made = make_url(url)
+    made = read_url(url)
     if made.get_backend_name() == "sqlite":
         options: dict[str, Any] = {"connect_args": {"timeout": wait_s}}
     else:
         options = {"isolation_level": "READ COMMITTED"}
-    engine = create_async_engine(made, poolclass=NullPool, **options)
+    engine = engine_on(made, poolclass=NullPool, **options)
     try:
         async with engine.connect() as connection:
             yield connection
@@ -102,7 +104,7 @@ async def connected(url: str | URL, *, wait_s: float = WAIT_S) -> AsyncIterator[
 
 async def read_state(url: str | URL) -> SchemaState:
     """Where the database stands now. Writes nothing, and makes no SQLite file that is not there."""
-    made = make_url(url)
+    made = read_url(url)
     if made.get_backend_name() == "sqlite" and not _exists(made):
         return SchemaState("sqlite", "empty", None, _head(), _all_revisions(), (), None)
     async with connected(made) as connection:
@@ -254,8 +256,7 @@ def _family(connection: Connection) -> str:
 
 
 def _exists(url: URL) -> bool:
-    name = url.database or ""
-    return name.startswith("file:") or Path(name).exists()
+    return is_memory(url) or file_of(url).exists()
 
 
 def _config(connection: Connection | None = None) -> Config:
