@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from dendrux.runtime.state import StateStore
 
-FOUND, FAILED, STOPPED = 1, 4, 130
+FOUND, UNUSABLE, FAILED, STOPPED = 1, 2, 4, 130
 CODES: Final = """\
 exit codes:
   0    well
   1    a finding: the run does not exist, or a run could not be treated
-  2    unusable input, or a database that cannot be reached
+  2    unusable input, or a database that cannot be reached or used
   4    the store could not carry out an operation; the message says whether something was written
   130  interrupted
 """
@@ -41,6 +41,7 @@ def run_on_store(given: argparse.Namespace, work: Work) -> int:
     """Open the store, do the work, and say what stopped it. Answers the exit code."""
     from dendrux.errors import PersistenceError, RunNotFoundError, StoreCapabilityError
     from dendrux.store import RunNotFoundError as UnreadableRun
+    from dendrux.store.remedies import remedy_of
 
     url, source = usable_url(given.url)
     if url.get_backend_name() != "sqlite":
@@ -51,7 +52,7 @@ def run_on_store(given: argparse.Namespace, work: Work) -> int:
     except (RunNotFoundError, UnreadableRun) as error:
         return failed(given, FOUND, str(error), error.code)
     except PersistenceError as error:
-        return failed(given, FAILED, str(error), error.code)
+        return failed(given, UNUSABLE if remedy_of(error.db_code) else FAILED, str(error), error.code)
     except (NotImplementedError, StoreCapabilityError) as error:
         return failed(given, FAILED, str(error), "store_capability")
     except (ValueError, TypeError) as error:

@@ -157,9 +157,7 @@ async def family(url: URL, source: str) -> str:
         async with engine.connect() as connection:
             return "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
     except Exception as error:  # noqa: BLE001  # whatever a driver makes of a server it cannot use
-        raise Problem(
-            f"the database of {source} cannot be opened ({reason(error)}): check that it exists and is running"
-        ) from None
+        raise Problem(f"the database of {source} cannot be opened ({reason(error)}): {advice(error, url)}") from None
     finally:
         await engine.dispose()
 
@@ -175,6 +173,23 @@ def open_file(url: URL, source: str) -> None:
             f"the database of {source} cannot be opened ({type(error).__name__}): check that it is a SQLite file, "
             "or that its folder exists and may be written to"
         ) from None
+
+
+def advice(error: Exception, url: URL) -> str:
+    """What to do about a server that gives no connection."""
+    from dendrux.store.dberrors import classify
+    from dendrux.store.remedies import remedy_of
+
+    if isinstance(error, TypeError) and url.query:
+        tls = "; TLS is ssl=require there, not sslmode" if url.get_driver_name() == "asyncpg" else ""
+        return f"{url.get_driver_name()} does not take an option after ? in the URL: correct or remove it{tls}"
+    if isinstance(error, OverflowError):
+        return "check the port"
+    remedy = remedy_of(classify(error).code)
+    if remedy is not None:
+        return f"{remedy[0].lower()}{remedy[1:]}".rstrip(".")
+    options = ", and the options after ?" if url.query else ""
+    return f"check host, port, user, password and name{options}, and that it exists and is running"
 
 
 def reason(error: Exception) -> str:

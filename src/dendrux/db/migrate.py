@@ -6,6 +6,7 @@ makes one of several migrations work and the others wait, runs the revisions, an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -129,7 +130,10 @@ async def activate(url: str | URL, *, wait_s: float = WAIT_S) -> tuple[SchemaSta
     Ensures: repeatable; runs that exist, and rows of writers at work, stay as they are.
     Refuses: SchemaBehindError while the schema is not the one of this release, SchemaAheadError, SchemaLockedError.
     """
-    async with connected(url, wait_s=wait_s) as connection:
+    made = read_url(url)
+    if made.get_backend_name() == "sqlite" and not _exists(made):
+        raise SchemaBehindError  # opening the file would make it
+    async with connected(made, wait_s=wait_s) as connection:
         return await connection.run_sync(under_lock, wait_s, _activate)
 
 
@@ -139,7 +143,7 @@ def under_lock(connection: Connection, wait_s: float, work: Callable[[Connection
     Refuses: SchemaLockedError when somebody holds a lock for longer than `wait_s` seconds.
     """
     try:
-        with _locked(connection, wait_s):
+        with _quiet(), _locked(connection, wait_s):
             done = work(connection)
             connection.commit()
             return done
@@ -147,6 +151,21 @@ def under_lock(connection: Connection, wait_s: float, work: Callable[[Connection
         if not _waited_in_vain(error):
             raise
     raise SchemaLockedError
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MariaDB notes for each new table that primary keys have no names there, and asyncmy logs notes as warnings."""
+    log = logging.getLogger("asyncmy")
+    log.addFilter(_no_note)
+    try:
+        yield
+    finally:
+        log.removeFilter(_no_note)
+
+
+def _no_note(record: logging.LogRecord) -> bool:
+    return not str(record.msg).endswith("ignored for PRIMARY key.")
 
 
 @contextmanager

@@ -133,7 +133,7 @@ async def _write_ahead(connection: Any) -> None:
             return
         try:
             await _pragma(connection, "journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if pause_s is None:
+        except sqlite3.OperationalError as error:
+            if pause_s is None or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
                 raise
             await asyncio.sleep(pause_s)
