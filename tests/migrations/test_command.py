@@ -174,6 +174,12 @@ def test_a_failing_statement_is_named_without_its_text(lite, db):
     assert "missing_table" not in said
 
 
+def test_a_migration_says_nothing_beside_its_result(url, db, caplog):
+    """MariaDB has a note for each primary key, and whoever has no handler sees warnings of loggers."""
+    assert db("migrate", "--url", url)[0] == 0
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncmy"] == []
+
+
 @pytest.mark.slow
 def test_of_eight_at_once_one_works_and_the_others_wait(url):
     on(url, older.populate)

@@ -66,12 +66,14 @@ async def test_an_unprepared_database_is_named(tmp_path):
     with pytest.raises(SchemaNotInitializedError) as raised:
         await SQLiteStateStore(engine).create_run("r", "agent")
     assert isinstance(raised.value, PersistenceError)
+    assert raised.value.__context__ is None
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
         await connection.execute(text("ALTER TABLE run_events DROP COLUMN content_digest"))
         await connection.execute(text("DROP TABLE run_inbox"))
-    with pytest.raises(SchemaOutOfDateError, match=r"run_events\.content_digest, run_inbox"):
+    with pytest.raises(SchemaOutOfDateError, match=r"run_events\.content_digest, run_inbox") as late:
         await SQLiteStateStore(engine).get_run("r")
+    assert late.value.__context__ is None
     await engine.dispose()
 
 

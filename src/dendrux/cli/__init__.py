@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -45,7 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(given.run(given))
     except Problem as problem:
-        print(f"dendrux: {problem}", file=sys.stderr)
+        if getattr(given, "json", False):
+            command = {"command": given.action} if "action" in given else {}
+            print(json.dumps({**command, "exit_code": 2, "error": str(problem)}))
+        else:
+            print(f"dendrux: {problem}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader of our output has seen enough; what Python flushes at exit goes nowhere, too.

@@ -71,6 +71,7 @@ def run(given: argparse.Namespace) -> int:
         return show_contracts()
     if given.store is None:
         raise Problem("which store? dendrux certify sqlite, or dendrux certify module:Class")
+    check_examples(given.examples)
     if given.certificate is not None:
         begin_certificate(given.certificate)
     store_class = store_named(given.store)
@@ -78,6 +79,14 @@ def run(given: argparse.Namespace) -> int:
         (rehearsal := Path(folder).resolve() / "rehearsal").mkdir()
         asyncio.run(rehearse(store_class, given.store, database, rehearsal))
         return certify(store_class, database, given, Path(folder).resolve())
+
+
+def check_examples(number: int | None) -> None:
+    """Said before a database is made for a certification that would not end."""
+    from dendrux.testing.store_kit.contract import EXAMPLES_MAX
+
+    if number is not None and number > EXAMPLES_MAX:
+        raise Problem(f"--examples must be at most {EXAMPLES_MAX}")
 
 
 def begin_certificate(given: str) -> None:

@@ -23,11 +23,11 @@ CODES: Final = """\
 exit codes:
   0  well
   1  the schema is behind: run `dendrux db migrate`
-  2  unusable input, or a database that cannot be reached
+  2  unusable input, or a database that cannot be reached or used
   3  the database is ahead: it belongs to a later release of dendrux
   4  a lock or a statement failed; nothing is lost, and running the command again continues
 """
-BEHIND, AHEAD, FAILED = 1, 3, 4
+BEHIND, UNUSABLE, AHEAD, FAILED = 1, 2, 3, 4
 
 COMMANDS: Final = {
     "migrate": """\
@@ -98,7 +98,7 @@ def run(given: argparse.Namespace) -> int:
 
     from dendrux.db.migrate import MigrationError, SchemaAheadError, SchemaBehindError
 
-    url = database_of(given.url)
+    url = database_of(given.url, making=given.action == "migrate")
     code = FAILED
     facts: dict[str, Any] = {}
     lines: list[str] = []
@@ -108,7 +108,8 @@ def run(given: argparse.Namespace) -> int:
         code = {SchemaAheadError: AHEAD, SchemaBehindError: BEHIND}.get(type(error), FAILED)
         facts = {"error": str(error)}
     except (SQLAlchemyError, OSError) as error:
-        facts = {"error": f"a statement failed ({_reason(error)}). Nothing is lost: run the command again"}
+        code, message = _failure(error)
+        facts = {"error": message}
     if given.json:
         print(json.dumps({"command": given.action, "exit_code": code, **facts}))
     elif "error" in facts:
@@ -118,13 +119,16 @@ def run(given: argparse.Namespace) -> int:
     return code
 
 
-def database_of(option: str | None) -> URL:
-    """The URL of the option or of the variable, usable for schema work and reachable.
+def database_of(option: str | None, *, making: bool) -> URL:
+    """The URL of the option or of the variable, usable for schema work and reachable; `making` makes a SQLite file.
 
     Refuses: Problem without one, and for a database that has no revisions.
     """
     from dendrux.db.migrate import FAMILIES
     from dendrux.db.session import is_memory
+    from dendrux.db.urls import file_of
+    from dendrux.store.dialects.sqlite import can_be_opened
+    from dendrux.store.remedies import NO_PATH, remedy_of
 
     parsed, dialect, source = chosen_url(option)
     if dialect.name not in FAMILIES:
@@ -132,12 +136,28 @@ def database_of(option: str | None) -> URL:
             f"{source} is for {dialect.name}, and there are revisions for {', '.join(FAMILIES)} only: create its "
             "schema with Base.metadata.create_all"
         )
-    require_driver(dialect, source)
+    require_driver(parsed, dialect, source)
     if dialect.name != "sqlite":
         asyncio.run(family(parsed, source))
     elif is_memory(parsed):
         raise Problem(f"{source} names a database in memory, which is gone when this command ends")
+    elif ((file := file_of(parsed)).exists() or making) and not can_be_opened(file):
+        # Asked before aiosqlite is: the thread of a connection that fails outlives it, and prints a traceback.
+        raise Problem(f"the database of {source} cannot be used. {remedy_of(NO_PATH)}")
     return parsed
+
+
+def _failure(error: Exception) -> tuple[int, str]:
+    """The exit code and the message for what a database answered."""
+    from dendrux.store.dberrors import classify
+    from dendrux.store.remedies import NO_PATH, remedy_of
+
+    found = classify(error).code
+    # Nothing but this command has the file open, so it is the path.
+    remedy = remedy_of(NO_PATH if str(found).startswith("SQLITE_CANTOPEN") else found)
+    if remedy is not None:
+        return UNUSABLE, f"the database cannot be used ({_reason(error)}). {remedy}"
+    return FAILED, f"a statement failed ({_reason(error)}). Nothing is lost: run the command again"
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dendrux.cli.output import encoded
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
     from dendrux.runtime.state import StateStore
 
-FOUND, FAILED, STOPPED = 1, 4, 130
+FOUND, UNUSABLE, FAILED, STOPPED = 1, 2, 4, 130
 CODES: Final = """\
 exit codes:
   0    well
   1    a finding: the run does not exist, or a run could not be treated
-  2    unusable input, or a database that cannot be reached
+  2    unusable input, or a database that cannot be reached or used
   4    the store could not carry out an operation; the message says whether something was written
   130  interrupted
 """
@@ -42,6 +41,7 @@ def run_on_store(given: argparse.Namespace, work: Work) -> int:
     """Open the store, do the work, and say what stopped it. Answers the exit code."""
     from dendrux.errors import PersistenceError, RunNotFoundError, StoreCapabilityError
     from dendrux.store import RunNotFoundError as UnreadableRun
+    from dendrux.store.remedies import remedy_of
 
     url, source = usable_url(given.url)
     if url.get_backend_name() != "sqlite":
@@ -52,7 +52,7 @@ def run_on_store(given: argparse.Namespace, work: Work) -> int:
     except (RunNotFoundError, UnreadableRun) as error:
         return failed(given, FOUND, str(error), error.code)
     except PersistenceError as error:
-        return failed(given, FAILED, str(error), error.code)
+        return failed(given, UNUSABLE if remedy_of(error.db_code) else FAILED, str(error), error.code)
     except (NotImplementedError, StoreCapabilityError) as error:
         return failed(given, FAILED, str(error), "store_capability")
     except (ValueError, TypeError) as error:
@@ -89,17 +89,17 @@ def usable_url(option: str | None) -> tuple[URL, str]:
     it would make one, and a mistyped name would read as a database without runs.
     """
     from dendrux.db.session import is_memory
+    from dendrux.db.urls import file_of
     from dendrux.store.factory import BUILT_IN
 
     url, dialect, source = chosen_url(option)
     if dialect.name not in BUILT_IN:
         raise Problem(f"{source} is for {dialect.name}, and built-in stores are for {', '.join(sorted(BUILT_IN))} only")
-    require_driver(dialect, source)
+    require_driver(url, dialect, source)
     if dialect.name == "sqlite":
         if is_memory(url):
             raise Problem(f"{source} names a database in memory, which holds nothing when a command begins")
-        name = str(url.database)
-        if not name.startswith("file:") and not Path(name).is_file():
+        if not file_of(url).is_file():
             raise Problem(f"{source} names a SQLite file that does not exist; `dendrux db migrate` makes one")
     return url, source
 

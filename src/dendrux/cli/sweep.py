@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dendrux.cli.output import duration, shown, table, within
+from dendrux.cli.problems import Problem
 from dendrux.cli.runs import add_tenant, scope_of
 from dendrux.cli.stores import CODES, FOUND, add_database, answer, run_on_store
 from dendrux.vocabulary import LIMIT_MAX
@@ -82,6 +83,8 @@ def _run(work: Any, given: argparse.Namespace) -> int:
 async def _sweep(store: StateStore, given: argparse.Namespace) -> int:
     from dendrux.runtime.recovery import sweep
 
+    if given.stale_running is None and given.abandoned_waiting is None:
+        raise Problem("nothing to sweep: give --stale-running or --abandoned-waiting")
     result = await sweep(
         state_store=store,
         stale_running=given.stale_running,

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from warnings import catch_warnings, simplefilter
 
 from dendrux.cli.problems import Problem
 
@@ -23,6 +24,13 @@ URL_VARIABLE: Final = "DENDRUX_DATABASE_URL"
 DATABASE_HELP: Final = f"SQLAlchemy URL of the database, with an async driver (default: the variable {URL_VARIABLE})"
 EXTRAS: Final = {"asyncpg": "postgres", "asyncmy": "mysql"}
 """The extra that brings a driver."""
+ASYNC_DRIVERS: Final = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgresql": "postgresql+asyncpg or postgresql+psycopg",
+    "mysql": "mysql+asyncmy",
+    "mariadb": "mariadb+asyncmy",
+}
+"""How a URL with an async driver begins."""
 
 
 class Target(NamedTuple):
@@ -82,7 +90,7 @@ def usable(store_class: type[SQLStateStore], name: str, given: str) -> URL:
     url, dialect = read_url(given, "--url")
     if accepted and dialect.name not in accepted:
         raise Problem(f"{store_class.__name__} is for {' or '.join(accepted)}, and --url is for {dialect.name}")
-    require_driver(dialect, "--url")
+    require_driver(url, dialect, "--url")
     found = asyncio.run(family(url, "--url"))
     if name in ("mysql", "mariadb") and found != name:
         raise Problem(f"the server of --url is {found}: certify it as {found}")
@@ -100,48 +108,56 @@ def chosen_url(option: str | None) -> tuple[URL, type[Dialect], str]:
 
 def read_url(given: str, source: str) -> tuple[URL, type[Dialect]]:
     """A URL and its dialect; `source` is where the user gave it."""
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+    from dendrux.db import urls
 
     try:
-        url = make_url(given)
-        # As an async engine asks for it: a driver may have a dialect for each kind, as psycopg has.
-        return url, url.get_dialect(True)
-    except NoSuchModuleError:
-        raise Problem(f"{source} names a database or driver that SQLAlchemy does not know") from None
-    except ArgumentError:
-        raise Problem(
-            f"{source} is no SQLAlchemy URL; one looks like postgresql+asyncpg://user@host/database"
-        ) from None
+        url = urls.read_url(given, source)
+        return url, urls.dialect_of(url, source)
+    except ValueError as wrong:
+        raise Problem(str(wrong)) from None
 
 
-def require_driver(dialect: type[Dialect], source: str) -> None:
-    """The dialect's driver is installed, and asynchronous."""
+def require_driver(url: URL, dialect: type[Dialect], source: str) -> None:
+    """The dialect's driver is asynchronous and installed, and takes the options of the URL."""
+    from sqlalchemy.exc import SAWarning
+
+    from dendrux.db.urls import engine_on
+
+    if not getattr(dialect, "is_async", False):
+        drivers = ASYNC_DRIVERS.get(dialect.name, f"{dialect.name}+...")
+        raise Problem(f"{source} must name an async driver ({drivers}): stores are asynchronous")
     try:
         dialect.import_dbapi()
     except ImportError as error:
         extra = EXTRAS.get(str(error.name))
         remedy = f'pip install "dendrux[{extra}]" brings it' if extra else "install it"
         raise Problem(f"the driver of {source} is not installed: {error.name}; {remedy}") from None
-    if not getattr(dialect, "is_async", False):
-        raise Problem(f"{source} must name an async driver, such as {dialect.name}+...: stores are asynchronous")
+    try:
+        with catch_warnings():
+            # SQLAlchemy only warns of an option that SQLite does not have.
+            simplefilter("error", SAWarning)
+            engine_on(url, source)
+    except ValueError as wrong:
+        raise Problem(str(wrong)) from None
+    except SAWarning:
+        raise Problem(
+            f"{source} has an option after ? that its driver does not take; SQLite's own need uri=true beside them"
+        ) from None
 
 
 async def family(url: URL, source: str) -> str:
     """What the database is called, from one connection: one that nobody can reach is said once, not by every test."""
-    from sqlalchemy.ext.asyncio import create_async_engine
+    from dendrux.db.urls import engine_on
 
     if url.get_backend_name() == "sqlite":
         open_file(url, source)
         return "sqlite"
-    engine = create_async_engine(url)
+    engine = engine_on(url, source)
     try:
         async with engine.connect() as connection:
             return "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
     except Exception as error:  # noqa: BLE001  # whatever a driver makes of a server it cannot use
-        raise Problem(
-            f"the database of {source} cannot be opened ({reason(error)}): check that it exists and is running"
-        ) from None
+        raise Problem(f"the database of {source} cannot be opened ({reason(error)}): {advice(error, url)}") from None
     finally:
         await engine.dispose()
 
@@ -157,6 +173,23 @@ def open_file(url: URL, source: str) -> None:
             f"the database of {source} cannot be opened ({type(error).__name__}): check that it is a SQLite file, "
             "or that its folder exists and may be written to"
         ) from None
+
+
+def advice(error: Exception, url: URL) -> str:
+    """What to do about a server that gives no connection."""
+    from dendrux.store.dberrors import classify
+    from dendrux.store.remedies import remedy_of
+
+    if isinstance(error, TypeError) and url.query:
+        tls = "; TLS is ssl=require there, not sslmode" if url.get_driver_name() == "asyncpg" else ""
+        return f"{url.get_driver_name()} does not take an option after ? in the URL: correct or remove it{tls}"
+    if isinstance(error, OverflowError):
+        return "check the port"
+    remedy = remedy_of(classify(error).code)
+    if remedy is not None:
+        return f"{remedy[0].lower()}{remedy[1:]}".rstrip(".")
+    options = ", and the options after ?" if url.query else ""
+    return f"check host, port, user, password and name{options}, and that it exists and is running"
 
 
 def reason(error: Exception) -> str:

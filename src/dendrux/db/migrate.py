@@ -6,6 +6,7 @@ makes one of several migrations work and the others wait, runs the revisions, an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -18,14 +19,16 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import NullPool, inspect, text
-from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import dendrux_migrations
 from dendrux.db.drift import missing
 from dendrux.db.models import STORAGE_FORMAT, agent_runs
+from dendrux.db.session import is_memory
 from dendrux.db.storage_format import read_format, write_format
+from dendrux.db.urls import engine_on, file_of, read_url
 
 FAMILIES: Final = ("sqlite", "postgresql", "mysql", "mariadb")
 """The databases that revisions are written and tested for."""
@@ -87,12 +90,12 @@ class SchemaState:
 @asynccontextmanager
 async def connected(url: str | URL, *, wait_s: float = WAIT_S) -> AsyncIterator[AsyncConnection]:
     """A connection for schema work: its own, at the isolation that sees what others committed while it waited."""
-    made = make_url(url)
+    made = read_url(url)
     if made.get_backend_name() == "sqlite":
         options: dict[str, Any] = {"connect_args": {"timeout": wait_s}}
     else:
         options = {"isolation_level": "READ COMMITTED"}
-    engine = create_async_engine(made, poolclass=NullPool, **options)
+    engine = engine_on(made, poolclass=NullPool, **options)
     try:
         async with engine.connect() as connection:
             yield connection
@@ -102,7 +105,7 @@ async def connected(url: str | URL, *, wait_s: float = WAIT_S) -> AsyncIterator[
 
 async def read_state(url: str | URL) -> SchemaState:
     """Where the database stands now. Writes nothing, and makes no SQLite file that is not there."""
-    made = make_url(url)
+    made = read_url(url)
     if made.get_backend_name() == "sqlite" and not _exists(made):
         return SchemaState("sqlite", "empty", None, _head(), _all_revisions(), (), None)
     async with connected(made) as connection:
@@ -127,7 +130,10 @@ async def activate(url: str | URL, *, wait_s: float = WAIT_S) -> tuple[SchemaSta
     Ensures: repeatable; runs that exist, and rows of writers at work, stay as they are.
     Refuses: SchemaBehindError while the schema is not the one of this release, SchemaAheadError, SchemaLockedError.
     """
-    async with connected(url, wait_s=wait_s) as connection:
+    made = read_url(url)
+    if made.get_backend_name() == "sqlite" and not _exists(made):
+        raise SchemaBehindError  # opening the file would make it
+    async with connected(made, wait_s=wait_s) as connection:
         return await connection.run_sync(under_lock, wait_s, _activate)
 
 
@@ -137,7 +143,7 @@ def under_lock(connection: Connection, wait_s: float, work: Callable[[Connection
     Refuses: SchemaLockedError when somebody holds a lock for longer than `wait_s` seconds.
     """
     try:
-        with _locked(connection, wait_s):
+        with _quiet(), _locked(connection, wait_s):
             done = work(connection)
             connection.commit()
             return done
@@ -145,6 +151,21 @@ def under_lock(connection: Connection, wait_s: float, work: Callable[[Connection
         if not _waited_in_vain(error):
             raise
     raise SchemaLockedError
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """MariaDB notes for each new table that primary keys have no names there, and asyncmy logs notes as warnings."""
+    log = logging.getLogger("asyncmy")
+    log.addFilter(_no_note)
+    try:
+        yield
+    finally:
+        log.removeFilter(_no_note)
+
+
+def _no_note(record: logging.LogRecord) -> bool:
+    return not str(record.msg).endswith("ignored for PRIMARY key.")
 
 
 @contextmanager
@@ -254,8 +275,7 @@ def _family(connection: Connection) -> str:
 
 
 def _exists(url: URL) -> bool:
-    name = url.database or ""
-    return name.startswith("file:") or Path(name).exists()
+    return is_memory(url) or file_of(url).exists()
 
 
 def _config(connection: Connection | None = None) -> Config:

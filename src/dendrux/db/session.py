@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Dialect, make_url
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.engine import URL, Dialect
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from dendrux.db.models import STORAGE_FORMAT, STORAGE_FORMAT_KEY, agent_runs, metadata, settings
+from dendrux.db.urls import engine_on, read_url
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long one SQLite statement waits for another connection's write lock."""
@@ -33,17 +34,18 @@ def get_engine(url: str | URL, **options: Any) -> AsyncEngine:
     every transaction reads committed rows, and on MySQL and MariaDB the session is in UTC, unless the options say
     otherwise. Other databases get a plain engine. Prepare the schema of a server with `dendrux db migrate` or
     `Base.metadata.create_all`.
+    Refuses: ValueError for a URL that cannot be used, without repeating any of it.
     """
-    made = make_url(url)
+    made = read_url(url)
     if made.get_backend_name() in ("mysql", "mariadb"):
         connect_args = {"init_command": UTC_SESSION, **options.pop("connect_args", {})}
-        return create_async_engine(made, connect_args=connect_args, **{"isolation_level": COMMITTED, **options})
+        return engine_on(made, connect_args=connect_args, **{"isolation_level": COMMITTED, **options})
     if made.get_backend_name() == "postgresql":
-        return create_async_engine(made, **{"isolation_level": COMMITTED, **options})
+        return engine_on(made, **{"isolation_level": COMMITTED, **options})
     if made.get_backend_name() != "sqlite":
-        return create_async_engine(made, **options)
+        return engine_on(made, **options)
     connect_args = {"timeout": BUSY_TIMEOUT_S, **options.pop("connect_args", {})}
-    engine = create_async_engine(made, connect_args=connect_args, **options)
+    engine = engine_on(made, connect_args=connect_args, **options)
     preparation = _Preparation(engine.dialect, memory=is_memory(engine.url))
 
     @event.listens_for(engine.sync_engine, "connect")
@@ -131,7 +133,7 @@ async def _write_ahead(connection: Any) -> None:
             return
         try:
             await _pragma(connection, "journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if pause_s is None:
+        except sqlite3.OperationalError as error:
+            if pause_s is None or getattr(error, "sqlite_errorname", "").startswith("SQLITE_READONLY"):
                 raise
             await asyncio.sleep(pause_s)

@@ -8,9 +8,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import URL, make_url
+from sqlalchemy import URL
 from sqlalchemy.exc import ArgumentError
 
+from dendrux.db.urls import read_url
 from dendrux.live.pending import PendingUpdates, batches, unpacked
 
 PAYLOAD_MAX: Final = 7_900
@@ -143,8 +144,8 @@ def _target(dsn: str) -> dict[str, Any]:
     if scheme in ("postgresql", "postgres"):
         return {"dsn": dsn}
     try:
-        url = make_url(dsn)
-    except ArgumentError:
+        url = read_url(dsn, "dsn")
+    except ValueError:
         url = None
     if url is None or url.get_backend_name() != "postgresql":
         raise ValueError("dsn must be a URL of PostgreSQL: postgresql://user@host:port/database")
@@ -155,5 +156,10 @@ def _of_url(url: URL) -> dict[str, Any]:
     """The same for a URL of SQLAlchemy, whose driver says what its query means."""
     if url.get_driver_name() != "asyncpg":
         return {"dsn": url.set(drivername="postgresql").render_as_string(hide_password=False)}
-    _, arguments = url.get_dialect()().create_connect_args(url)
+    try:
+        _, arguments = url.get_dialect()().create_connect_args(url)
+    except (ArgumentError, ValueError):
+        arguments = None  # the error quotes what it does not take
+    if arguments is None:
+        raise ValueError("dsn has an option after ? with a value that asyncpg does not take: correct or remove it")
     return {name: value for name, value in arguments.items() if name not in OF_SQLALCHEMY}

@@ -34,6 +34,7 @@ from dendrux.store.connections import POOL_TIMEOUT, WAITED_FOR, close_connection
 from dendrux.store.engines import access
 from dendrux.store.firstuse import first_use
 from dendrux.store.hookvalues import DbError, DbErrorKind
+from dendrux.store.remedies import remedy_of
 from dendrux.store.tx import UNREADABLE, Failure, LostAck, Stopped, Tx, Unchanged
 
 if TYPE_CHECKING:
@@ -256,6 +257,9 @@ def report(
 ) -> PersistenceError:
     """Log the facts of a failure and make the error that carries them."""
     error_id = secrets.token_hex(4)
+    message = UNREADABLE_MESSAGE if error is UNREADABLE else None
+    if kind is PersistenceError and message is None:
+        message = remedy_of(error.code)
     logger.warning(
         "%s failed: %s, kind %s, code %s, constraint %s, run %s, %d transactions [error %s]",
         operation,
@@ -268,7 +272,7 @@ def report(
         error_id,
     )
     return kind(
-        UNREADABLE_MESSAGE if error is UNREADABLE else None,
+        message,
         operation=operation,
         run_id=run_id,
         kind=str(error.kind),

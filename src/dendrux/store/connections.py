@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from dendrux.store.dberrors import DAMAGED
 from dendrux.store.engines import access
 from dendrux.store.hookvalues import DbError, DbErrorKind
+from dendrux.store.remedies import remedy_of
 from dendrux.store.tx import Failure
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ async def open_connection(
 ) -> AsyncConnection:
     """A connection of the caller's own, waited for within `unsent`.
 
-    A failure to get one is a lost connection: nothing was sent.
+    A failure to get one is a lost connection: nothing was sent. Unless asking again would fail the same way.
     """
     with unsent():
         await enter()
@@ -48,7 +48,7 @@ async def open_connection(
     finally:
         if connection is None:
             leave()
-    final = found.kind in WAITED_FOR or found.code in DAMAGED
+    final = found.kind in WAITED_FOR or remedy_of(found.code) is not None
     raise Failure(found if final else DbError(DbErrorKind.CONNECTION_LOST, None, found.code))
 
 

@@ -82,9 +82,6 @@ PRIMARY_CODES: Final = {5: TIMEOUT, 6: DEADLOCK, 18: LARGE}
 EXTENDED_CODES: Final = {517: DEADLOCK, 1555: UNIQUE, 2067: UNIQUE, 2579: UNIQUE}
 """An embedded database's codes: the low byte is the primary code, the whole number the extended one."""
 
-DAMAGED: Final = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
-"""A file that is no database: trying again later does not help."""
-
 _COLUMNS = re.compile(r"UNIQUE constraint failed: ([\w., ]+)")
 _KEY = re.compile(r"for key '([^']+)'$")
 _INTO = re.compile(r"INSERT INTO `?(\w+)")

@@ -111,16 +111,22 @@ async def check_schema(connection: AsyncConnection) -> None:
     Refuses: SchemaNotInitializedError without our tables, SchemaOutOfDateError when some table or column is missing or
     the storage format is not one this release knows.
     """
+    failed, found = None, None
     try:
         found = await connection.scalar(_everything())
-    except DBAPIError:
+    except DBAPIError as error:
+        failed = error
+    if failed is not None:  # outside the handler: what is raised here must not carry the statement
         await connection.rollback()
         missing = await connection.run_sync(_missing)
         if missing is None:
-            raise SchemaNotInitializedError from None
+            raise SchemaNotInitializedError
         if missing:
-            raise SchemaOutOfDateError(f"{SchemaOutOfDateError.__doc__} Missing: {_some(missing)}.") from None
-        raise
+            raise SchemaOutOfDateError(
+                f"The database's dendrux tables are of an older release: run `dendrux db migrate`. "
+                f"Missing: {_some(missing)}."
+            )
+        raise failed
     if found not in (None, "1", STORAGE_FORMAT):
         raise SchemaOutOfDateError("The database was activated by a later release. Use that release, or a later one.")
 

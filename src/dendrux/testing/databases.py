@@ -16,8 +16,9 @@ from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, make_url, text
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from dendrux.db.urls import engine_on, read_url
 
 HOST: Final = "127.0.0.1"
 PORTS: Final[Mapping[str, int]] = {"postgresql": 5432, "mariadb": 3306, "mysql": 3306, "redis": 6379}
@@ -112,8 +113,8 @@ def named(name: str) -> Server:
     if not given:
         raise Lacking(f"{variable(name)} is not set")
     try:
-        url = make_url(given)
-    except ArgumentError:
+        url = read_url(given)
+    except ValueError:
         raise Lacking(f"{variable(name)} is no URL", final=True) from None
     try:
         return Server(name, url, identified(name, url), variable(name))
@@ -158,7 +159,7 @@ def asked(name: str, url: URL) -> tuple[str | None, str]:
     if name == "redis":
         return asked_redis(url)
     driver, extra = DRIVERS[name]
-    if url.get_driver_name() == driver and find_spec(driver) is None:
+    if url.drivername.endswith(f"+{driver}") and find_spec(driver) is None:
         raise Lacking(f'{driver} is not installed: pip install "dendrux[{extra}]" brings it')
     return said(in_a_loop(version_of(url)))
 
@@ -166,8 +167,8 @@ def asked(name: str, url: URL) -> tuple[str | None, str]:
 async def version_of(url: URL) -> str:
     """What a SQL server says of itself."""
     try:
-        engine = create_async_engine(url)
-    except (SQLAlchemyError, ImportError) as error:
+        engine = engine_on(url)
+    except (ValueError, SQLAlchemyError, ImportError) as error:
         raise Lacking(f"its URL cannot be used ({type(error).__name__})") from None
     try:
         async with asyncio.timeout(ANSWER_S), engine.connect() as connection:

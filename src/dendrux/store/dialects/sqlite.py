@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
@@ -27,10 +29,12 @@ from sqlalchemy.sql.elements import ColumnElement
 from dendrux.db.models import agent_runs
 from dendrux.db.session import is_memory
 from dendrux.db.types import Json, dumps
+from dendrux.db.urls import file_of
 from dendrux.store.base import SQLStateStore
 from dendrux.store.dialects.on_conflict import OnConflict
 from dendrux.store.hookvalues import (
     AppendArray,
+    DbError,
     DialectFacts,
     JsonPatch,
     JsonPath,
@@ -39,6 +43,7 @@ from dendrux.store.hookvalues import (
     RunLockScope,
     SetFields,
 )
+from dendrux.store.remedies import NO_PATH
 
 OLDEST = (3, 38, 0)
 """RETURNING came with 3.35, the operator -> with 3.38."""
@@ -118,12 +123,26 @@ class SQLiteStateStore(OnConflict, SQLStateStore):
         else:
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    def classify_db_error(self, exc: BaseException) -> DbError:
+        """Of a file that cannot be opened the path says whether it can be later: as with too many open files."""
+        found = super().classify_db_error(exc)
+        if found.code is None or not found.code.startswith("SQLITE_CANTOPEN") or is_memory(self._engine.url):
+            return found
+        return found if can_be_opened(file_of(self._engine.url)) else DbError(found.kind, None, NO_PATH)
+
     async def connection_checks(self, conn: AsyncConnection) -> DialectFacts:
         """Refuse a library that lacks a word this store uses."""
         version = conn.dialect.server_version_info or OLDEST
         if version < OLDEST:
             raise ValueError(f"SQLite {'.'.join(map(str, version))} is too old: 3.38 or later is needed")
         return DialectFacts(server_family="sqlite", server_version=".".join(map(str, version)))
+
+
+def can_be_opened(file: Path) -> bool:
+    """Whether a path is one of a file that SQLite can open, or make."""
+    if file.exists():
+        return file.is_file() and os.access(file, os.R_OK)
+    return file.parent.is_dir() and os.access(file.parent, os.W_OK | os.X_OK)
 
 
 def _path(path: JsonPath) -> str:

@@ -44,6 +44,10 @@ Need = Literal[
 ]
 
 
+EXAMPLES_MAX: Final = 1_000_000
+"""Of a machine: days, and more than any run has needed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a run of the kit was asked for."""

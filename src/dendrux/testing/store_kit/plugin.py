@@ -19,7 +19,7 @@ from dendrux.testing.store_kit.catalogue import catalogue
 from dendrux.testing.store_kit.certificate import Certificate, document
 from dendrux.testing.store_kit.checking import Checked, Finding, check, unchecked
 from dendrux.testing.store_kit.collect import CONTRACT, KIT, KitModule, directories, hang, of_kit, prepare
-from dendrux.testing.store_kit.contract import Contract, Settings
+from dendrux.testing.store_kit.contract import EXAMPLES_MAX, Contract, Settings
 from dendrux.testing.store_kit.fixtures import Given, declaration_of
 from dendrux.testing.store_kit.messages import no_factory
 from dendrux.testing.store_kit.obligations import Declaration, Run, plan
@@ -284,6 +284,8 @@ def settings_of(config: pytest.Config) -> Settings:
     examples = config.getoption("--dendrux-examples", default=None)
     if examples is not None and examples < 1:
         raise pytest.UsageError(f"--dendrux-examples={examples}: a machine runs at least one example")
+    if examples is not None and examples > EXAMPLES_MAX:
+        raise pytest.UsageError(f"--dendrux-examples must be at most {EXAMPLES_MAX}")
     return Settings(
         examples=examples,
         seed=config.getoption("--dendrux-seed", default=None),
