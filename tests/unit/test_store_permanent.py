@@ -28,8 +28,9 @@ async def met(url: str) -> PersistenceError:
             await store.create_run("r", "agent")
     finally:
         await engine.dispose()
-        while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):
-            await asyncio.sleep(0.01)  # aiosqlite's outlives a connection that fails, and would not find its loop
+        # The thread of aiosqlite outlives a connection that fails, and would not find its loop.
+        while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):  # noqa: ASYNC110  no event
+            await asyncio.sleep(0.01)
     assert raised.value.__context__ is None
     return raised.value
 
