@@ -152,7 +152,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
             ["certify", "sqlite", "--url", "postgresql://host/db"],
             "SQLiteStateStore is for sqlite, and --url is for post",
         ),
-        (["certify", "sqlite", "--url", "sqlite:///x.db"], "--url must name an async driver, such as sqlite+"),
+        (["certify", "sqlite", "--url", "sqlite:///x.db"], "--url must name an async driver (sqlite+aiosqlite)"),
         (["replay", "no-such-file", "--store", "sqlite"], "cannot read no-such-file: No such file or directory"),
     ],
 )

@@ -14,6 +14,7 @@ from dendrux.db.models import Base, tool_calls
 from dendrux.db.session import get_engine
 from dendrux.errors import PersistenceError, SchemaNotInitializedError, SchemaOutOfDateError, StoreUnavailableError
 from dendrux.store import SQLiteStateStore, store_for_engine
+from dendrux.store.dialects import sqlite
 from unit.store_support import another_process, built_in, plain_engine
 
 pytestmark = pytest.mark.asyncio
@@ -159,7 +160,8 @@ async def test_create_all_on_older_tables_activates_nothing(tmp_path):
         await engine.dispose()
 
 
-async def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path):
+async def test_a_database_that_cannot_be_opened_for_now_is_unavailable(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "can_be_opened", lambda file: True)
     store = SQLiteStateStore(create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'missing' / 'a.db'}"))
     store.retry_backoff_s = 0.0
     with pytest.raises(StoreUnavailableError) as raised:

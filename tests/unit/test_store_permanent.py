@@ -28,8 +28,8 @@ async def met(url: str) -> PersistenceError:
             await store.create_run("r", "agent")
     finally:
         await engine.dispose()
-        # aiosqlite's thread outlives a connection that fails, and would not find its loop.
-        while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):  # noqa: ASYNC110
+        # The thread of aiosqlite outlives a connection that fails, and would not find its loop.
+        while any("_connection_worker_thread" in thread.name for thread in threading.enumerate()):  # noqa: ASYNC110  no event
             await asyncio.sleep(0.01)
     assert raised.value.__context__ is None
     return raised.value
