@@ -95,9 +95,9 @@ def test_what_watches_statements_is_skipped_where_there_are_none() -> None:
 
 
 def test_every_promise_is_checked_without_sql_but_races() -> None:
-    """A group of a store without SQL is never empty, and most of what is promised does not need any."""
+    """A group of a store without SQL is never empty, and most of what is promised needs none; cancelled reads do."""
     for group in ("basic", *CAPABILITIES, "concurrency", "crash_recovery"):
         mine = [contract for contract in catalogue() if contract.group == group]
         without = [contract for contract in mine if "sql" not in contract.needs]
         assert without, group
-        assert group == "concurrency" or len(without) > len(mine) * 2 / 3, group
+        assert group == "concurrency" or len(without) > len(mine) * 3 / 5, group
