@@ -151,6 +151,15 @@ def test_what_is_no_store_no_limits_and_no_budget(name: str, value: Any) -> None
         dendrux.Agent(prompt="Help.", **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("url", "error"), [("foo", ValueError), (5, TypeError), ("postgresql://u:secret/n", ValueError)]
+)
+def test_what_is_no_url(url: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="database_url") as raised:
+        dendrux.Agent(prompt="Help.", database_url=url)
+    assert "secret" not in str(raised.value)
+
+
 def test_a_store_needs_an_engine() -> None:
     with pytest.raises(TypeError, match="engine must be an AsyncEngine, not NoneType"):
         SQLiteStateStore(None)  # type: ignore[arg-type]

@@ -28,13 +28,17 @@ assert META_ERROR_INFO.startswith(RESERVED_META)
 def checked_store(state_store: Any, database_url: str | None) -> StoreCapabilities:
     """Check a store's declaration; a store without one promises nothing.
 
-    Refuses: ValueError for a store beside a URL; TypeError for what is neither; StoreCapabilityError, a TypeError, with
-    the repair.
+    Refuses: ValueError for a store beside a URL and for a text that is no URL; TypeError for what is neither;
+    StoreCapabilityError, a TypeError, with the repair.
     """
     if state_store is not None and database_url is not None:
         raise ValueError("give state_store= or database_url=, not both")
     if inspect.isclass(state_store):
         raise TypeError(f"state_store must be a store, not the class {state_store.__name__}")
+    if database_url is not None:
+        from dendrux.db.urls import read_url
+
+        read_url(database_url, "database_url")
     if state_store is None:
         return StoreCapabilities()
     if not callable(getattr(state_store, "create_run", None)):
