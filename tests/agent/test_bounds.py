@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,9 @@ def agent_of(store: Any, *answers: Any, **options: Any) -> dendrux.Agent:
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heartbeat_s", [0.9, 0.7, 0.1])
-def test_work_stops_when_the_lease_is_over_although_the_heartbeat_still_waits(heartbeat_s: float) -> None:
+def stopped_at(touch: Callable[[], Awaitable[bool]], heartbeat_s: float) -> float:
+    """When work under a lease of three seconds is stopped, which is lost then and leaves nothing running."""
     stopped: list[float] = []
-
-    async def touch() -> bool:
-        try:
-            await asyncio.sleep(1000)
-        except asyncio.CancelledError:
-            await asyncio.sleep(LAST_WORDS_S - 1)  # a store lets a statement in flight end
-            raise
-        raise AssertionError("unreachable")
 
     async def work() -> None:
         try:
@@ -52,52 +45,41 @@ def test_work_stops_when_the_lease_is_over_although_the_heartbeat_still_waits(he
     async def held() -> None:
         with pytest.raises(StaleClaimError):
             await Lease("r", touch, lease_s=3.0, heartbeat_s=heartbeat_s).hold(work())
-        assert len(asyncio.all_tasks()) == 1  # nothing is left running
+        assert len(asyncio.all_tasks()) == 1
 
     in_virtual_time(held())
-    assert stopped == [3.0]
+    (at,) = stopped
+    return at
+
+
+@pytest.mark.parametrize("heartbeat_s", [0.9, 0.7, 0.1])
+def test_work_stops_when_the_lease_is_over_although_the_heartbeat_still_waits(heartbeat_s: float) -> None:
+    async def touch() -> bool:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(LAST_WORDS_S - 1)  # a store lets a statement in flight end
+            raise
+        raise AssertionError("unreachable")
+
+    assert stopped_at(touch, heartbeat_s) == 3.0
 
 
 def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
-    stopped: list[float] = []
     calls = iter((1, 2))
 
     async def touch() -> bool:
         await asyncio.sleep(0.5 if next(calls, None) else 1000)
         return True
 
-    async def work() -> None:
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            stopped.append(asyncio.get_running_loop().time())
-
-    async def held() -> None:
-        with pytest.raises(StaleClaimError):
-            await Lease("r", touch, lease_s=3.0, heartbeat_s=1.0).hold(work())
-
-    in_virtual_time(held())
-    assert stopped == [5.5]  # asked for at 1 and 2.5, and at 4 in vain
+    assert stopped_at(touch, 1.0) == 5.5  # asked for at 1 and 2.5, and at 4 in vain
 
 
 def test_failing_heartbeats_stop_the_work_at_the_end_of_the_lease() -> None:
-    stopped: list[float] = []
-
     async def touch() -> bool:
         raise TimeoutError
 
-    async def work() -> None:
-        try:
-            await asyncio.sleep(1000)
-        finally:
-            stopped.append(asyncio.get_running_loop().time())
-
-    async def held() -> None:
-        with pytest.raises(StaleClaimError):
-            await Lease("r", touch, lease_s=3.0, heartbeat_s=0.8).hold(work())
-
-    in_virtual_time(held())
-    assert stopped == [3.0]  # not 3.2, when the next heartbeat was due
+    assert stopped_at(touch, 0.8) == 3.0  # not 3.2, when the next heartbeat was due
 
 
 def test_a_cancelled_run_waits_for_its_end_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -66,7 +65,6 @@ class ReActLoop:
         self.streaming = streaming
         self.said = ""
         """What a stream was told so far of the text of the turn that is asked for."""
-        self.undelivered: list[str] = []
 
     async def run(self) -> RunResult:
         """Turn after turn. Raises StaleClaimError or RunAlreadyTerminalError when the run is not ours any more."""
@@ -337,14 +335,15 @@ class ReActLoop:
         )
         if not won:
             raise await self._lost("finalize_with_event")
-        await self._notes_left()
-        return self._result(status, answer=answer, error=error, failure_reason=failure_reason)
+        left = await self._notes_left()
+        return self._result(status, left, answer=answer, error=error, failure_reason=failure_reason)
 
-    async def _notes_left(self) -> None:
-        """Notes that came too late to be delivered. The run has ended, whether they can be read or not."""
-        with contextlib.suppress(PersistenceError):
-            left = await self.recorder.store.get_notes(self.work.run_id, undelivered_only=True)
-            self.undelivered = [note.id for note in left]
+    async def _notes_left(self) -> list[str]:
+        """Ids of notes that came too late to be delivered. The run has ended, whether they can be read or not."""
+        try:
+            return [note.id for note in await self.recorder.store.get_notes(self.work.run_id, undelivered_only=True)]
+        except PersistenceError:
+            return []
 
     async def cancelled(
         self,
@@ -398,8 +397,8 @@ class ReActLoop:
             return RunAlreadyTerminalError(self.work.run_id, run.status)
         return StaleClaimError(operation=operation, run_id=self.work.run_id)
 
-    def _result(self, status: str, **more: Any) -> RunResult:
-        told = {"replayed_tool_calls": list(self.work.replayed), "undelivered_notes": self.undelivered}
+    def _result(self, status: str, undelivered: Sequence[str] = (), **more: Any) -> RunResult:
+        told = {"replayed_tool_calls": list(self.work.replayed), "undelivered_notes": undelivered}
         meta = {name: ids for name, ids in told.items() if ids}
         return RunResult(
             run_id=self.work.run_id,

@@ -94,7 +94,7 @@ async def submit_and_claim(
     if run.status != expected_status or run.cancel_requested:
         return Unchanged(None)
     if validate is not None:
-        _validated(validate, run.pause_data or {})
+        validated(validate, run.pause_data or {})
         tx.check_stop()
     submission: list[tuple[Any, Any]] = [
         (runs.submission_id, submission_id),
@@ -146,7 +146,7 @@ async def consume_submission(
     return submission
 
 
-def _validated(validate: Callable[[JsonObject], Any], document: JsonObject) -> None:
+def validated(validate: Callable[[JsonObject], Any], document: JsonObject) -> None:
     """Ask the caller's function, which says no by raising."""
     try:
         answer = validate(document)

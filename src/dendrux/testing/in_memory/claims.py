@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from dendrux.store.ops.claims import validated
 from dendrux.testing.in_memory.answers import real
 from dendrux.testing.in_memory.call import Call, Handler
 from dendrux_model.outcomes import VALIDATION
@@ -21,17 +20,8 @@ def submit_and_claim(call: Call) -> Any:
     if validate is not None and replace(operation, validate="refuse").step(call.data.world)[1] == VALIDATION:
         run = find(call.data.world, operation.run_id)
         assert run is not None
-        ask(validate, real(object_text(run.pause_document)))
+        validated(validate, real(object_text(run.pause_document)))
     return call.answer(call.value(operation))
-
-
-def ask(validate: Callable[[Any], Any], document: Any) -> None:
-    """Call the caller's function. Refuses: TypeError when what it returned waits to be awaited."""
-    answer = validate(document)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError("validate must be a plain function: what it returned waits to be awaited")
 
 
 HANDLERS: Final[dict[str, Handler]] = {
