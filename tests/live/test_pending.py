@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncGenerator, Iterable
 
 import pytest
 
@@ -181,3 +182,28 @@ def test_ids_are_packed_within_the_bytes_of_a_payload_and_unpacked():
     for noise in ("", "nonsense", "7", '{"a": 1}', b"\xff\xfe"):
         assert unpacked(noise) == []
     assert unpacked('["a", 1, null]') == ["a"]
+
+
+class LosesACancellation(PendingUpdates):
+    """A transport in which the first cancellation arrives as what is waited for is done, and is lost."""
+
+    lost = 0
+
+    async def receive(self) -> AsyncGenerator[Iterable[str] | None]:
+        yield None
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if self.lost:
+                    raise
+                self.lost += 1
+
+
+async def test_closing_ends_although_a_cancellation_is_lost():
+    updates, heard = LosesACancellation(), asyncio.Event()
+    updates.listen(lambda _: heard.set())
+    await heard.wait()
+    async with asyncio.timeout(30):
+        await updates.close()
+    assert (updates.lost, updates._listening.done()) == (1, True)

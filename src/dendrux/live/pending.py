@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from dendrux.vocabulary import ID_LENGTH
 
@@ -16,6 +16,9 @@ logger = logging.getLogger("dendrux.live")
 
 Hear: TypeAlias = Callable[[Iterable[str] | None], None]
 """Takes the ids of runs that changed; None when hints may have been lost, so that any run may have changed."""
+
+CANCEL_AGAIN_S: Final = 0.1
+"""How long a task that was cancelled may take before it is cancelled again."""
 
 
 class PendingUpdates:
@@ -178,15 +181,27 @@ class PendingUpdates:
         try:
             await self.flush()
         finally:
-            tasks = [task for task in (self._sending, self._listening) if task is not None and not task.done()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _cancelled(task for task in (self._sending, self._listening) if task is not None)
             self._hears.clear()
             await self.disconnect()
 
     async def disconnect(self) -> None:
         """Close what `send` keeps open."""
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended.
+
+    One cancellation is not enough: `asyncio.wait_for` of Python 3.11 loses one that comes as what it waits for is done.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        done, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # asked for, so that nothing complains of an error that nobody saw
 
 
 def batches(run_ids: Iterable[str], most: int) -> Iterator[str]:
