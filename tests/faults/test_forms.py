@@ -205,6 +205,25 @@ async def test_no_more_detours_than_asked_for(database: Database, tmp_path: Path
         assert not await behind()
 
 
+@pytest.mark.requires("supports_row_locks")
+async def test_the_connection_in_whose_place_the_pool_gives_another(database: Database, tmp_path: Path) -> None:
+    """A pool that has several gives another straight one for the one that was replaced."""
+    async with bench_on(database, tmp_path) as bench:
+        store = await bench.instance()
+        await store.create_run("r", "agent")
+
+        async def behind(together: asyncio.Barrier) -> bool:
+            async with store._engine.connect() as connection, together:
+                return PROXY in (await connection.get_raw_connection()).info
+
+        three = asyncio.Barrier(3)
+        assert not any(await asyncio.gather(*(behind(three) for _ in range(3)))), "the pool has three straight ones"
+        for _ in range(3):
+            bench.injector.arm(store, "before_commit", kind="stream_cut")
+            assert await behind(asyncio.Barrier(1))
+            bench.injector.disarm(store)
+
+
 # -- whose arguments are known ----------------------------------------------------------------------------------------
 
 

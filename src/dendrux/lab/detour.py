@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, event
 from dendrux.lab.proxy import Proxy
 
 PROXY: Final = "dendrux_proxy"
-"""Where a pool connection's `info` keeps the proxy that it goes through."""
+"""Where a pool connection's `info` keeps the proxy that it goes through; None where it cannot go through one."""
 
 PORTS: Final[Mapping[str, int]] = {"asyncpg": 5432, "psycopg": 5432, "asyncmy": 3306, "aiomysql": 3306}
 """The drivers whose arguments are known, with the port that each takes when it is told none."""
@@ -109,14 +109,19 @@ class Detour:
     def _connect(self, dialect: Any, record: Any, positional: list[Any], named: dict[str, Any]) -> None:
         """Send the driver to a proxy. Runs after the listeners of the engine's author."""
         target = endpoint(dialect, positional, named)
-        if target is None or record is None:
+        if record is None:
+            return
+        if target is None:
+            record.info[PROXY] = None
             return
         proxy = Proxy(target)
         named["host"], named["port"] = "127.0.0.1", proxy.port
         record.info[PROXY] = proxy
 
     def _connected(self, connection: Connection) -> None:
-        """Replace a connection that goes straight to the server."""
-        if PROXY not in connection.connection.info:
-            connection.invalidate()
-            connection.connection  # noqa: B018  asks the pool for another one at once
+        """Replace a connection that goes straight to the server.
+
+        The pool may have another of them to give instead; each is replaced until a new one comes.
+        """
+        while PROXY not in connection.connection.info:
+            connection.invalidate()  # the next look at `connection.connection` asks the pool for another one
